@@ -451,6 +451,8 @@ MUTANTS = (
     m("file groups of others do not count", "table/rounds.py", " or other.groups & groups", "", first="tests/table/test_table_rounds.py"),
     m("two upserts insert one key", "table/rounds.py", " or other.inserts & inserts", "", first="tests/table/test_table_rounds.py"),
     m("void commits end a round", "table/rounds.py", " and log.in_effect(entry)", "", first="tests/table/test_table_rounds.py"),
+    m("a clean leaves CDC logs", "table/cleaning.py", "*(names.cdc_logs(there) if has.cdc else ()), ", "", first="tests/table/test_cdc_logs.py"),
+    m("a commit does not name its CDC logs", "table/write/commit.py", "cdc_stats={each.cdc.name: each.cdc.size} if each.cdc else None", "cdc_stats=None", first="tests/table/test_cdc_logs.py"),
     m("the storage lock goes before the instant is there", JOBS, "                _show(log, head.job, progress)\n                break\n", "                break\n", first=LOCK),
     m("a storage lock that another one has won is taken for ours", "table/storage_lock.py", " and now[1] == mine:\n                return Hold", ":\n                return Hold", first=LOCK),
     m("a call shows its instant after its storage lock has run out", "table/closer.py", "        storage_lock.check(store)\n", "", first=LOCK),

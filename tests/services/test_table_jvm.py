@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -221,6 +222,48 @@ def test_a_jvm_with_its_defaults_upgrades_the_table_and_quire_reads_it_and_says_
     sessions["1.2.0"].write(table.url, frame(row("d", 7, None), row("n", 7)), options)
     known = known | keyed(row("d", 7, None), row("n", 7))
     assert ours(found) == theirs(table) == by_id(sessions["1.2.0"].read(table.url)) == known
+
+
+def cdc(session: Session, table: Table, instant: str) -> list[tuple[str, Any, Any]]:
+    """By a CDC query on the JVM: op, and some values of both images."""
+    options = {
+        "hoodie.datasource.query.type": "incremental", "hoodie.datasource.query.incremental.format": "cdc",
+        "hoodie.datasource.read.begin.instanttime": instant,
+    }  # fmt: skip
+    found = session.read(table.url, options).select(["op", "before", "after"]).to_pylist()
+    images = [(each["op"], *(each[name] and json.loads(each[name]) for name in ("before", "after"))) for each in found]
+    return sorted(((op, before and told(before), after and told(after)) for op, before, after in images), key=str)
+
+
+def told(row: dict[str, Any]) -> tuple[Any, ...]:
+    """The values that the JVM's JSON has as Arrow has them."""
+    return tuple(row.get(name) for name in ("id", "n", "ts", "city", "kind"))
+
+
+@pytest.mark.parametrize("mode", ["data_before_after", "data_before", "op_key_only"])
+def test_a_cdc_query_of_the_jvm_tells_the_changes_that_quire_does(mode: str, sessions: dict[str, Session], tmp_path: Path) -> None:
+    """Over each kind of write, by quire and then by the JVM, whose CDC logs quire passes over."""
+    table = Table.create(tmp_path / "t", **SHAPES["hive"][0], cdc=mode)
+    first = next(iter(list(steps(table))))[0]
+    write(table, "insert_overwrite", row("z", 5, "ny"))
+    write(table, "upsert", row("z", 6, "ny"), row("y", 6, "ny"))
+
+    def agree() -> None:
+        expected = [(op, before and told(before), after and told(after)) for op, before, after in changes(table, first, net=False)]
+        for version, session in sessions.items():
+            assert cdc(session, table, first) == sorted(expected, key=str), version
+
+    if mode == "data_before_after":
+        agree()
+    known = ours(table)
+    for number, session in enumerate(sessions.values()):
+        known |= keyed(row("z", 7 + number, "ny"), row(f"x{number}", 7, "ny"))
+        session.write(table.url, frame(row("z", 7 + number, "ny"), row(f"x{number}", 7, "ny")), asked(table, "hive", "upsert") | TURNS)
+        assert ours(table) == theirs(table) == known
+    known |= keyed(row("x0", 9, "ny"))
+    write(table, "upsert", row("x0", 9, "ny"))
+    assert ours(table) == theirs(table) == known
+    agree()
 
 
 @pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])

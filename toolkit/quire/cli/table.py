@@ -68,6 +68,7 @@ def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tup
 @click.option("--change-files/--no-change-files", default=True, help="Keep what each commit changed beside the data (default), or not.")
 @click.option("--target-size", default="120 MiB", show_default=True, help="Size of a base file, with its unit.")
 @click.option("--log-format", default="parquet", show_default=True, help="Of rows in logs: parquet, or avro, which Trino reads too.")
+@click.option("--cdc", help="Also write Hudi's CDC logs: data_before_after, data_before or op_key_only; default: none.")
 @click.option("--name", help="As catalogs show it; default: that of its directory.")
 @STORE_OPTION
 @STORE_SECRET

@@ -56,6 +56,7 @@ _OF_LOGS = re.compile(
     r"_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})", re.DOTALL | re.ASCII,
 )  # fmt: skip
 _OF_CHANGES = re.compile(rf"{CHANGES}/[0-9]{{17}}/{_WRITTEN}{re.escape(ROWS)}", re.DOTALL | re.ASCII)
+_OF_CDC = re.compile(_OF_LOGS.pattern + r"\.cdc", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
 _ENTRY = re.compile(rf"{LOG}/([0-9]{{20}}){re.escape(ENTRY)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
@@ -209,13 +210,13 @@ def job_of_data_file(name: str) -> str | None:
 
 
 def is_changes(name: str) -> bool:
-    """Whether a data file's name is that of a change file, which lies beside what a table shows."""
-    return name.startswith(f"{CHANGES}/")
+    """Whether a data file's name is that of a change file, or of Hudi's CDC log, which lie beside what a table shows."""
+    return name.startswith(f"{CHANGES}/") or _OF_CDC.fullmatch(name) is not None
 
 
 def attempt_of_table_file(name: str) -> str | None:
     """The attempt that has written a base or log file of a table, or what a base file has changed; None: it is not one of ours."""
-    match = _OF_TABLE.fullmatch(name) or _OF_LOGS.fullmatch(name) or _OF_CHANGES.fullmatch(name)
+    match = next(filter(None, (kind.fullmatch(name) for kind in (_OF_TABLE, _OF_LOGS, _OF_CHANGES, _OF_CDC))), None)
     return f"{int(match[1]):06x}{int(match[2]):06x}" if match else None
 
 

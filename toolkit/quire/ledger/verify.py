@@ -123,7 +123,7 @@ def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterat
                 file = parquet.open_file(store, name)
                 for group in range(file.num_row_groups):
                     file.read_row_group(group)
-            elif of_tables.log_file(name.rpartition("/")[2]):
+            elif of_tables.log_file(name.rpartition("/")[2].removesuffix(of_tables.CDC)):
                 log_content.check(store.get(name), name)
             else:
                 for _ in lines.contents(store, name, compression):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.arguments import flag, parse_target
@@ -19,6 +19,7 @@ from quire.table.format.config import TableConfig
 from quire.table.settings import Settings
 
 TYPES = {"copy_on_write": config.COPY_ON_WRITE, "merge_on_read": config.MERGE_ON_READ}
+CDC = tuple(mode.lower() for mode in config.MODES_OF_CDC)
 _WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _OR_NONE = ", or leave it out for a table without partitions"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -39,6 +40,7 @@ class Asked:
     target_size: str | int
     name: str | None
     log_format: str = settings.PARQUET
+    cdc: str | None = None
 
 
 def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
@@ -72,6 +74,12 @@ def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
             raise UsageError(
                 f"log_format={quoted(asked.log_format)} is of merge-on-read tables: leave it out, or give type='merge_on_read'."
             )
+    if asked.cdc is not None:
+        mode = choose(asked.cdc, CDC, "cdc")
+        if kind != config.COPY_ON_WRITE:
+            with about("cdc"):
+                raise UsageError(f"cdc={quoted(mode)} is of copy-on-write tables: leave it out, or give type='copy_on_write'.")
+        made = replace(made, others=tuple(sorted({**dict(made.others), **config.cdc_settings(mode.upper())}.items())))
     changes, target = flag(asked.change_files, "change_files"), parse_target(asked.target_size)
     return made, Settings(change_files=changes, target=target, log_format=asked.log_format)  # type: ignore[arg-type]  # it was checked
 

@@ -19,6 +19,7 @@ from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import findings
 from quire.table.findings import SHOWN, Finding
+from quire.table.format import names
 from quire.table.settings import opened
 
 if TYPE_CHECKING:
@@ -137,5 +138,6 @@ def remove_leftovers(table: Services, options: Mapping[str, Any] | None, older_t
     old = seen.now.timestamp() - age
     going = [entry for entry in findings.leftovers(seen) if 0 < entry.modified / 1e9 <= old]
     with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(lambda entry: store.remove(entry.name), going))
+        gone = [entry.name for entry in going]
+        list(pool.map(store.remove, [*gone, *(names.cdc_logs(gone) if table.config.cdc else ())]))
     return len(going)

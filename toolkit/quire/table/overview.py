@@ -59,6 +59,7 @@ class Overview(display.Shown):
     change_files: bool
     target_size: int
     log_format: str
+    cdc: str | None
     columns: dict[str, str]
     files: int
     bytes: int
@@ -73,7 +74,7 @@ class Overview(display.Shown):
             "name": self.name, "type": f"{self.type}, version {self.version}", "key": ", ".join(self.key) or "not said",
             "partition_by": ", ".join(self.partition_by) or "nothing", "ordering": self.ordering or "none: the later call wins",
             "index": self.index if self.buckets is None else f"{self.index}, {self.buckets:,} buckets",
-            "hive_style": self.hive_style, "change_files": self.change_files,
+            "hive_style": self.hive_style, "change_files": self.change_files, **({"cdc": self.cdc} if self.cdc else {}),
             "target_size": format_size(self.target_size),
             "columns": ", ".join(f"{name} {kind}" for name, kind in self.columns.items())[:1_000] or "none: nothing has been written yet",
             "rows": _count(self.rows),
@@ -113,7 +114,8 @@ def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview
     return Overview(
         table.url, has.name, has.type.lower(), has.version, list(has.key), list(has.partition_by), has.ordering,
         said.get(indexes.TYPE, "bloom").lower(), buckets,
-        has.hive_style, more.change_files, more.target, more.log_format, {f.name: str(f.type) for f in columns or []}, len(slices),
+        has.hive_style, more.change_files, more.target, more.log_format, has.cdc.lower() or None,
+        {f.name: str(f.type) for f in columns or []}, len(slices),
         sum(one.size for one in slices), sum(len(one.logs) for one in slices), sum(one.logged for one in slices),
         _sum([part["rows"] for part in parts.values()]), list(parts.values()), _instants(line, LAST),
     )  # fmt: skip

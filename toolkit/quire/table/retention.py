@@ -113,7 +113,7 @@ def cleaned(store: Store) -> Callable[[str], bool]:
             return False
         if name.startswith(f"{names.CHANGES}/"):
             return changed_at(name) <= readable or changed_at(name) < line.first  # whose clean may be archived, too
-        file = names.file(name.rpartition("/")[2])
+        file = names.file(name.rpartition("/")[2].removesuffix(names.CDC))
         return file is not None and file.instant < newest.get((name.rpartition("/")[0], file.file_id), "")
 
     return gone

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from quire.errors import FormatError, RefusedError
 from quire.table.format import names, properties
 
+MODES_OF_CDC = ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY")
 VERSION, READABLE = 6, (6, 8, 9)
 COPY_ON_WRITE, MERGE_ON_READ = "COPY_ON_WRITE", "MERGE_ON_READ"
 SIMPLE, COMPLEX, NON_PARTITIONED = "SIMPLE", "COMPLEX", "NON_PARTITION"
@@ -32,12 +33,13 @@ _CHECKSUM, _TYPE, _TIMELINE = "hoodie.table.checksum", "hoodie.table.keygenerato
 _PATH = "hoodie.timeline.path"
 _MERGERS = ("hoodie.compaction.record.merger.strategy", "hoodie.record.merge.strategy.id")
 
+_CDC, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
 # Names that a table may have beside those of the fields below, and the values with which rows mean the same without them; None: any.
 _HARMLESS: dict[str, tuple[str, ...] | None] = {
     "hoodie.archivelog.folder": ("archived",), "hoodie.bootstrap.index.enable": None, "hoodie.bootstrap.index.class": None,
     "hoodie.bootstrap.index.type": None, "hoodie.bootstrap.base.path": ("",), _MERGERS[0]: (_STRATEGY,), _MERGERS[1]: (_STRATEGY,),
     "hoodie.partition.metafile.use.base.format": ("false",), "hoodie.table.base.file.format": ("PARQUET", "parquet"),
-    "hoodie.table.cdc.enabled": ("false",), "hoodie.table.cdc.supplemental.logging.mode": None, _CHECKSUM: None,
+    _CDC: None, CDC_MODE: None, _CHECKSUM: None,
     "hoodie.table.format": ("native",), "hoodie.table.initial.version": None, "hoodie.table.log.file.format": None,
     "hoodie.table.metadata.partitions.inflight": ("",), "hoodie.table.multiple.base.file.formats.enable": ("false",),
     "hoodie.index.type": None, "hoodie.index.bucket.engine": ("SIMPLE",), "hoodie.bucket.index.num.buckets": None,
@@ -124,6 +126,12 @@ class TableConfig:
         return properties.render(values, ["Properties of a table, as Apache Hudi has them"])
 
     @property
+    def cdc(self) -> str:
+        """The mode of the CDC logs that each commit writes, as `cdc_log` has them; "": none."""
+        said = dict(self.others)
+        return said.get(CDC_MODE, MODES_OF_CDC[0]).upper() if said.get(_CDC, "false").lower() == "true" else ""
+
+    @property
     def timeline(self) -> str | None:
         """The directory of the timeline; None: it lies where no table of this version has it."""
         said = dict(self.others)
@@ -150,6 +158,9 @@ class TableConfig:
             "it names no field as record key": not self.key,
             f"its keys are made by {self.generator[:200]}": bool(self.generator) and self.generator not in _GENERATORS,
             f"its rows are merged by {self.mode[:200]}": self.mode not in _PAYLOADS,
+            f"it keeps CDC logs ({_CDC}=true), which quire writes into copy-on-write tables alone": bool(self.cdc)
+            and self.type != COPY_ON_WRITE,
+            f"its CDC logs are of the mode {self.cdc[:80]!r}": self.cdc not in ("", *MODES_OF_CDC),
             "it orders by event time and names no field for it": self.mode == EVENT_TIME and self.ordering is None,
         }
         for name, value in self.others:
@@ -166,6 +177,11 @@ def check_writable(table: TableConfig, where: str) -> None:
     """RefusedError with the reason why quire would not write into a table."""
     if reason := table.unwritable:
         raise RefusedError(f"{where} can be read and not written by quire: {reason}")
+
+
+def cdc_settings(mode: str) -> dict[str, str]:
+    """The settings of a table with CDC logs of a mode."""
+    return {_CDC: "true", CDC_MODE: mode}
 
 
 def default_generator(key: tuple[str, ...], partition_by: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ import functools
 import io
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,12 @@ def check(data: bytes, where: str) -> None:
             deletes(block, where)
         elif block.kind in (log_file.PARQUET, log_file.AVRO):
             rows(block, check_schema(block.words.get(log_file.SCHEMA, ""), where).names, where)
+        elif block.kind == log_file.CDC:
+            try:
+                for _ in _data(block.content, _parsed(block.words.get(log_file.SCHEMA, ""))):
+                    pass
+            except AVRO_ERRORS as e:
+                raise _damaged(where, e) from e
         else:
             raise FormatError(f"{where} has a block of the kind {block.kind}, which quire does not write: it is damaged.")
 
@@ -231,18 +237,30 @@ def of_rows(instant: str, found: pa.Table, table: str, *, as_avro: bool = False)
     words = {log_file.INSTANT: instant, log_file.SCHEMA: avro}
     sink = io.BytesIO()
     if as_avro:
-        sink.write(_TWO.pack(VERSION, found.num_rows))
-        for row in _records(found.select(stored.names).cast(stored)):
-            record = io.BytesIO()
-            fastavro.schemaless_writer(record, _schema(avro, "the rows")[1], row)
-            sink.write(_INT.pack(record.tell()) + record.getvalue())
-        return Block(log_file.AVRO, words, sink.getvalue())
+        return Block(log_file.AVRO, words, encoded(records(found.select(stored.names).cast(stored)), found.num_rows, avro))
     with pq.ParquetWriter(sink, stored, compression=COMPRESSION, store_schema=False) as writer:
         writer.write_table(found.select(stored.names).cast(stored))
     return Block(log_file.PARQUET, words, sink.getvalue())
 
 
-def _records(found: pa.Table) -> Iterator[dict[str, Any]]:
+def encoded(found: Iterable[dict[str, Any]], count: int, avro: str) -> bytes:
+    """The content of a block of so many records of an Avro schema."""
+    sink, parsed = io.BytesIO(), _parsed(avro)
+    sink.write(_TWO.pack(VERSION, count))
+    for each in found:
+        record = io.BytesIO()
+        fastavro.schemaless_writer(record, parsed, each)
+        sink.write(_INT.pack(record.tell()) + record.getvalue())
+    return sink.getvalue()
+
+
+@functools.lru_cache(8)
+def _parsed(avro: str) -> Any:
+    """A schema for encoding rows as `records` gives them."""
+    return fastavro.parse_schema(_plain(json.loads(avro)))
+
+
+def records(found: pa.Table) -> Iterator[dict[str, Any]]:
     """The rows as Avro takes them: times are numbers, and a map is a dictionary."""
     plain = found.cast(pa.schema([f.with_type(_numbers(f.type)) for f in found.schema]))
     nested = [f for f in plain.schema if pa.types.is_nested(f.type)]

@@ -27,6 +27,7 @@ from quire.storage.base import STATE, is_safe
 FOLDER, PROPERTIES = within.HOME, within.PROPERTIES
 TIMELINE = f"{FOLDER}/timeline"  # of layout 2
 PARTITION_METADATA = ".hoodie_partition_metadata"
+CDC = ".cdc"  # ends the name of a CDC log
 CHANGES = f"{STATE}/changes"
 State = Literal["requested", "inflight", "completed"]
 
@@ -125,6 +126,20 @@ def change_file_of(name: str) -> str:
     if base is None:
         raise FormatError(f"{name[:300]!r} is not the name of a base file")
     return path(f"{CHANGES}/{base.instant}", path(partition, f"{base.file_id}_{base.token}.rows"))
+
+
+def cdc_log_of(name: str) -> str:
+    """Where the CDC log lies of what the base file `name` has changed."""
+    partition, _, last = name.rpartition("/")
+    base = base_file(last)
+    if base is None:
+        raise FormatError(f"{name[:300]!r} is not the name of a base file")
+    return path(partition, f"{LogFile(base.file_id, base.instant, 1, base.token).name}{CDC}")
+
+
+def cdc_logs(of: Iterable[str]) -> list[str]:
+    """The CDC logs that may lie beside some files."""
+    return [cdc_log_of(name) for name in of if base_file(name.rpartition("/")[2])]
 
 
 def next_instant(known: Iterable[str], now: dt.datetime) -> str:

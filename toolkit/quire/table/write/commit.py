@@ -79,6 +79,7 @@ def _of_base(each: Written, file: DataFile, compacted: Slice | None) -> WriteSta
         num_update_writes=counts.updates, num_inserts=counts.inserts, total_write_bytes=file.size, partition_path=each.partition,
         file_size_in_bytes=file.size,
         runtime_stats=RuntimeStats(total_upsert_time=took) if each.previous else RuntimeStats(total_create_time=took),
+        cdc_stats={each.cdc.name: each.cdc.size} if each.cdc else None,
     )  # fmt: skip
     if compacted is None:
         return stat
@@ -109,6 +110,7 @@ def named(commit: CommitMetadata) -> set[str]:
         if stat.path:
             has_changes = isinstance(name, names.BaseFile) and has_change_file(commit, stat)
             found |= {stat.path, names.change_file_of(stat.path)} if has_changes else {stat.path}
+        found |= set(stat.cdc_stats or ())
     return found
 
 

@@ -17,6 +17,7 @@ from quire.storage import Sink, Store
 from quire.table import reading
 from quire.table.file_groups import Slice
 from quire.table.format import base_file, bloom, names
+from quire.table.format.cdc_log import CdcLogWriter
 from quire.table.format.change_file import ChangeFileWriter
 from quire.table.format.config import EVENT_TIME
 from quire.table.format.names import BaseFile
@@ -91,11 +92,12 @@ class Base:
 
 
 class Output:
-    """The file that is written, and its change file."""
+    """The file that is written, its change file, and its CDC log."""
 
     def __init__(
-        self, work: Work, store: Store, target: Target, keys_filter: bloom.Filter, *, holds: bool = False, changes: bool = False
+        self, work: Work, store: Store, target: Target, keys_filter: bloom.Filter, *, holds: bool = False, replaces: bool = False
     ) -> None:  # fmt: skip
+        """`replaces`: a slice, so that what changes in it is kept where the table says so."""
         closing = work.closing
         self._by, self._store, self._at = committer(closing.committer, store), store, (closing.job, closing.task, closing.attempt)
         name = BaseFile(target.group, names.write_token(secrets.randbelow(TRIES), closing.attempt), work.instant)
@@ -107,9 +109,13 @@ class Output:
             filter_holds_keys=self._holds,
         )  # fmt: skip
         self._changes: ChangeFileWriter | None = None
+        self._cdc: CdcLogWriter | None = None
         try:
-            if changes:
+            if replaces and work.kept.change_files:
                 self._changes = ChangeFileWriter(self._create(names.change_file_of(self._final)), work.columns)
+            if replaces and (mode := closing.config.cdc):
+                log = self._create(names.cdc_log_of(self._final))
+                self._cdc = CdcLogWriter(log, work.columns, mode, work.instant, closing.config.name)
         except BaseException:
             self.discard()
             raise
@@ -125,10 +131,12 @@ class Output:
                 self._filter.add(keys)
         if self._changes is not None:
             self._changes.write(change.op, change.keys, change.before, change.after)
+        if self._cdc is not None:
+            self._cdc.write(change.op, change.keys, change.before, change.after)
 
     def close(self) -> tuple[DataFile, ...]:
         """Make it durable."""
-        ended = [self.writer.close()] + ([self._changes.close()] if self._changes else [])
+        ended = [self.writer.close()] + [each.close() for each in (self._changes, self._cdc) if each]
         for sink in self._sinks.values():
             sink.close()
         return tuple(

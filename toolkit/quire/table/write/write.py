@@ -55,13 +55,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     blocks: Natural = 0  # and in how many blocks
     file: DataFile | None
     changes: DataFile | None = None  # its change file: what it changed in the slice before; a new file group needs none
+    cdc: DataFile | None = None  # the same as Hudi's CDC log, where the table has them
     seconds: Seconds
     format: int = FORMAT
 
     @property
     def outputs(self) -> tuple[DataFile, ...]:
         """All that waits for the commit."""
-        return tuple(file for file in (self.file, self.changes) if file)
+        return tuple(file for file in (self.file, self.changes, self.cdc) if file)
 
 
 def write(
@@ -153,9 +154,12 @@ def _checked(work: Work, target: Target, answer: Mapping[str, Any]) -> Written:
         right = right and owned(file.name, work.closing.attempt) == (target.partition, target.group, begun, log.number if log else 0)
         right = right and file.records == counts.kept + counts.updates + counts.inserts + (counts.deletes if log else 0)
     right = right and (found.changes is not None) == (work.kept.change_files and target.base is not None and file is not None)
+    right = right and (found.cdc is not None) == (bool(work.closing.config.cdc) and target.base is not None and file is not None)
     right = right and (log is None or (came == counts.updates + counts.deletes and not counts.kept))
     if file is not None and found.changes is not None:
         right = right and found.changes.name == names.change_file_of(file.name) and found.changes.records == came - counts.stale
+    if file is not None and found.cdc is not None:
+        right = right and found.cdc.name == names.cdc_log_of(file.name) and found.cdc.records == came - counts.stale
     if not right:
         raise FormatError(
             f"a task of job {work.closing.job} was given {target.rows:,} rows for the file group {target.group} in {target.partition!r}, "
@@ -191,7 +195,8 @@ def _write(work: Work, target: Target) -> dict[str, Any]:
     took = round(time.time() - started, 3)
     made = Written(
         partition=target.partition, group=target.group, previous=target.previous, counts=counts, said=said, blocks=blocks,
-        file=next(iter(files), None), changes=next(iter(files[1:]), None), seconds=took,
+        file=next(iter(files), None), changes=next((f for f in files[1:] if not f.name.endswith(names.CDC)), None),
+        cdc=next((f for f in files[1:] if f.name.endswith(names.CDC)), None), seconds=took,
     )  # fmt: skip
     return cast("dict[str, Any]", json.loads(encode(made)))
 
@@ -200,7 +205,7 @@ def _merged(work: Work, store: Store, target: Target, counts: Merged) -> tuple[D
     """A base file that takes the place of the slice's, and its change file; nothing, where no row has changed."""
     base = Base(store, target.base, work.reads) if target.base else None
     keys_filter, holds = filter_of(base.footer if base else None, target)
-    output = Output(work, store, target, keys_filter, holds=holds, changes=base is not None and work.kept.change_files)
+    output = Output(work, store, target, keys_filter, holds=holds, replaces=base is not None)
     try:
         coming = [Coming(share.run.first, partial(_brought, work, store, share)) for share in target.shares]
         before, where, in_order = (base.batches(), base.where, base.in_order) if base else ((), "", True)
