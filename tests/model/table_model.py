@@ -1224,13 +1224,15 @@ UNDONE = {
         Case("an archive by two drivers", (ARCHIVE, ARCHIVE)),
         Case("an archive beside a pin", (ARCHIVE, PIN)),
         Case("an archive after a pin", (("archive", (), "pin"),)),
-        Case("an archive beside a batch that loses a slice", (("a", ("k1", "k2")), ARCHIVE), before=TWICE[:1], expire=1, foreign=1),
+        Case("an archive beside a batch that loses a slice", (("a", ("k1", "k2")), ARCHIVE), before=TWICE[:1], expire=1),
         Case("an archive beside rows that are taken away", (("b", ("k2",), "drop"), ARCHIVE), before=TWICE[:1]),
         Case("an archive, and a commit is rolled back", (ARCHIVE,), undo=1),
         Case("an archive beside a restore", (ARCHIVE, BACK)),
     )
 }
 CASES += UNDONE.values()
+# With a write of another program there are too many states to take all orders: mistakes are found long before.
+LATER = dataclasses.replace(UNDONE["an archive beside a batch that loses a slice"], foreign=1)
 BUGS = {
     "later_instant_allowed": CASES[3],
     "same_instant_allowed": CASES[4],
@@ -1288,8 +1290,8 @@ BUGS = {
     "chain_newest_first": UNDONE["a chain beside a batch"],
     "archive_past_pin": UNDONE["an archive after a pin"],
     "archive_despite_pin": UNDONE["an archive beside a pin"],
-    "archive_past_void": UNDONE["an archive beside a batch that loses a slice"],
-    "archive_despite_older": UNDONE["an archive beside a batch that loses a slice"],
+    "archive_past_void": LATER,
+    "archive_despite_older": LATER,
     "archive_past_replaced": UNDONE["an archive beside rows that are taken away"],
     "archive_newest_first": UNDONE["an archive beside a batch"],
     "archive_comes_last": UNDONE["an archive beside a batch"],
