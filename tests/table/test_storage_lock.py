@@ -66,14 +66,16 @@ def test_a_free_lock_is_held_from_the_last_look_at_the_timeline_until_the_instan
     table: Table, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     put(table, "jvm-1", 300 if how == "free" else -60, expired=how == "free")
-    seen, look, shown = list[tuple[str, bool]](), rounds.over, protocol._publish
+    seen, look, shown, owners = list[tuple[str, bool]](), rounds.over, protocol._publish, set[str]()
 
     def over(*args: Any) -> bool:
         seen.append(state(table))
+        owners.add(json.loads(store_of(table).get(NAME))["owner"])
         return look(*args)
 
     def publish(*args: Any) -> None:
         seen.append(state(table))
+        owners.add(json.loads(store_of(table).get(NAME))["owner"])
         shown(*args)
         seen.append(state(table))
 
@@ -81,6 +83,7 @@ def test_a_free_lock_is_held_from_the_last_look_at_the_timeline_until_the_instan
     monkeypatch.setattr(protocol, "_publish", publish)
     write(table, ("a", "sf", 1, 1.0))
     assert seen[-3:] == [("quire", False)] * 3
+    assert len(owners - {"jvm-1"}) == 1, "it is not let go in between"
     assert state(table) == ("quire", True)
     assert ids(table) == {"a"}
 
@@ -101,6 +104,28 @@ def test_a_call_waits_for_a_writer_that_holds_the_lock_and_says_for_whom(table: 
     assert len(waited) == 3
     assert len(said) == 1, "it is said once"
     assert f"'jvm-7' holds the lock {table.url}/{NAME} until 20" in said.pop()
+    assert (ids(table), state(table)) == ({"a"}, ("quire", True))
+
+
+def test_a_call_that_is_the_second_to_take_a_free_lock_waits(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(table, "jvm-1", 0, expired=True)
+    real, waited = MemoryStore.put_if, list[float]()
+
+    def late(self: MemoryStore, name: str, data: bytes, version: str) -> bool:
+        if not waited:
+            put(table, "jvm-2", 300)
+        return real(self, name, data, version)
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        assert state(table) == ("jvm", False)
+        if len(waited) == 2:
+            put(table, "jvm-2", 300, expired=True)
+
+    monkeypatch.setattr(MemoryStore, "put_if", late)
+    monkeypatch.setattr(storage_lock, "pause", pause)
+    write(table, ("a", "sf", 1, 1.0))
+    assert len(waited) == 2
     assert (ids(table), state(table)) == ({"a"}, ("quire", True))
 
 
