@@ -290,7 +290,7 @@ def test_the_jvm_reads_and_writes_a_table_whose_columns_became_wider(type: str, 
     prefix, rows = "hoodie.datasource.write", {each["id"]: each for each in known.to_pylist()}
     options = {
         "hoodie.table.name": table.config.name, f"{prefix}.operation": "upsert", f"{prefix}.recordkey.field": "id",
-        f"{prefix}.precombine.field": "ts", f"{prefix}.partitionpath.field": "", "hoodie.index.type": "SIMPLE",
+        f"{prefix}.precombine.field": "ts", f"{prefix}.partitionpath.field": "", "hoodie.index.type": "BLOOM",
         f"{prefix}.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator", f"{prefix}.table.type": type.upper(), **TURNS,
     }  # fmt: skip
     for number, session in enumerate(sessions.values()):
