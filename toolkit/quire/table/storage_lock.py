@@ -45,7 +45,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         return not self.expired and clock() <= self.validUntil / 1000 + DRIFT
 
 
-_DECODER = msgspec.json.Decoder(Lock)
+_DECODER, _ENCODER = msgspec.json.Decoder(Lock), msgspec.json.Encoder()
 _held: ContextVar[dict[str, Hold | None] | None] = ContextVar("quire_storage_lock", default=None)
 
 
@@ -150,7 +150,7 @@ class Hold:
 
 def _replaced(store: Store, lock: Lock, version: str) -> None:
     assert isinstance(store, Replacing)
-    store.put_if(NAME, msgspec.json.encode(lock), version)
+    store.put_if(NAME, _ENCODER.encode(lock), version)
 
 
 def _read(store: Store) -> tuple[str, Lock] | None:
