@@ -139,5 +139,7 @@ def remove_leftovers(table: Services, options: Mapping[str, Any] | None, older_t
     going = [entry for entry in findings.leftovers(seen) if 0 < entry.modified / 1e9 <= old]
     with ThreadPoolExecutor(DELETING) as pool:
         gone = [entry.name for entry in going]
-        list(pool.map(store.remove, [*gone, *(names.cdc_logs(gone) if table.config.cdc else ())]))
+        # CDC logs first: the files that are left name them, if this call dies.
+        list(pool.map(store.remove, names.cdc_logs(gone) if table.config.cdc else ()))
+        list(pool.map(store.remove, gone))
     return len(going)
