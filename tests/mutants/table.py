@@ -410,6 +410,7 @@ MUTANTS = (
     m("what a running job writes is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if False:\n", first="tests/committers/cleanup/test_committer_leftovers.py"),
     m("what nobody knows the age of is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if quiet and 0 <= item.age < quiet:\n", first="tests/committers/cleanup/test_committer_leftovers.py"),
     m("a dry run sweeps", SWEEPING, "    if not dry_run:\n", "    if True:\n", first="tests/committers/cleanup/test_committer_leftovers.py"),
+    m("a session outlives the lab", PROCESSES, "if not sys.stdin.readline():", "if sys.stdin.readline():", first="tests/committers/lab/test_lab.py"),
     m("who is asleep outlives the lab", PROCESSES, "read -r _ || kill -KILL", "read -r _ || true", first="tests/committers/lab/test_lab.py"),
     m("all files at once are a part of them", FACTS, "sum(0 < seen < whole for _, seen in self.states)", "sum(0 < seen <= whole for _, seen in self.states)", first="tests/committers/lab/test_lab.py"),
     # loads

@@ -429,6 +429,25 @@ def test_a_session_of_the_labs_is_ended_whole_and_nobody_elses() -> None:
         end_session(other)
 
 
+def test_a_session_ends_whole_when_the_lab_is_killed() -> None:
+    """Also a member that reads no pipe of ours and has started another one."""
+    inner = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    program = (
+        "import os, sys, time; from quire.committers.lab.processes import Session;"
+        "print(Session([sys.executable, '-c', sys.argv[1]], os.environ).pid); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-uc", program, inner], stdout=subprocess.PIPE) as alone:
+        assert alone.stdout is not None
+        leader = int(alone.stdout.readline())
+        while len(members(leader)) < 2:
+            time.sleep(0.02)
+        alone.kill()
+    end = time.monotonic() + 20
+    while members(leader) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not members(leader)
+
+
 def test_who_is_asleep_ends_with_the_lab_and_wakes_otherwise() -> None:
     """A stopped process sees no pipe's end: somebody kills it when the process that has stopped it is killed."""
     program = "import sys, time; from quire.committers.lab import processes; processes.Asleep(int(sys.argv[1])); print(); time.sleep(60)"

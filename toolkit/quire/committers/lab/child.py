@@ -9,10 +9,8 @@ The planted faults stand in the job's `plan`: `scratch` (a directory of this mac
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -167,7 +165,6 @@ def main() -> None:
     """Until the input ends."""
     import quire
 
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the lab, whatever it is at
     told = json.loads(sys.stdin.readline())
     spark = quire.session(told["conf"], master=told["master"])
     for key, value in told["hadoop"].items():

@@ -1,7 +1,7 @@
 """The processes of the lab: drivers and a small cluster, each in a session of its own, stopped and killed by their ids alone.
 
-All of them end with this process, however it ends: Python's children read a pipe of ours, JVMs ask the kernel for it, and who is
-stopped has a guard.
+All of them end with this process, however it ends: a guard beside each session reads a pipe of ours, and kills the session when the
+pipe ends. A member that starts, waits or sleeps just then could not see it by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,19 +105,44 @@ class Asleep:
         self.guard.communicate(b"\n")
 
 
+class Session(subprocess.Popen[bytes]):
+    """A process that leads a session of its own. If this process ends before `end`, a guard kills all of the session."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
+        super().__init__(command, env=environment, start_new_session=True, **options)
+        program = f"from quire.committers.lab import processes; processes.guard({self.pid})"
+        self.guard = subprocess.Popen(
+            [sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def end(self) -> None:
+        """Kill all of the session, and reap its leader."""
+        end_session(self)
+        self.guard.communicate(b"\n")
+
+
+def guard(session: int) -> None:
+    """Wait for a line of input; where the input ends without one, kill all of a session."""
+    if not sys.stdin.readline():
+        kill_members(session)
+
+
+def kill_members(session: int, seconds: float = 10) -> None:
+    """Kill all of a session, and those that they start meanwhile, until none is left."""
+    end = time.monotonic() + seconds
+    while (left := members(session)) and time.monotonic() < end:
+        for p in left:
+            send(p.pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
 def end_session(leader: subprocess.Popen[bytes]) -> None:
     """Kill all of a session of ours, and reap its leader."""
     if leader.returncode is not None and not members(leader.pid):
         return  # it is over, and its number may be another's by now
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)
-    for _ in range(1000):
-        left = members(leader.pid)
-        for p in left:
-            send(p.pid, signal.SIGKILL)
-        if not left and leader.poll() is not None:
-            break
-        time.sleep(0.01)
+    kill_members(leader.pid)
     leader.wait(30)
 
 
@@ -149,9 +174,9 @@ class Driver:
     def __init__(self, scratch: Path, name: str, master: str, conf: Mapping[str, str], hadoop: Mapping[str, str]) -> None:
         self.log = scratch / f"{name}.log"
         with self.log.open("wb") as log:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", "quire.committers.lab.child"], env=environment(scratch), cwd=scratch, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+            self.popen = Session(
+                [sys.executable, "-m", "quire.committers.lab.child"], environment(scratch), cwd=scratch, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self.said = queue.Queue[dict[str, Any] | None]()
         self.tasks = 0  # of the job under way, that are done
@@ -219,7 +244,7 @@ class Driver:
 
     def kill(self) -> None:
         """End it and all that it has started, at one moment."""
-        end_session(self.popen)
+        self.popen.end()
         if self.asleep is not None:
             self.asleep.forget()
             self.asleep = None
@@ -238,7 +263,7 @@ class SmallCluster:
         import pyspark
 
         self.home, self.scratch = Path(pyspark.__file__).parent, scratch
-        self.started = list[subprocess.Popen[bytes]]()
+        self.started = list[Session]()
         self.port = free_port(HOSTS[0])
         self.url = f"spark://127.0.0.1:{self.port}"
         self.log = scratch / "cluster.log"
@@ -256,18 +281,13 @@ class SmallCluster:
         wait_for(lambda: self._said().count("Registering worker") == len(HOSTS), PATIENCE, "the workers of a small cluster", 0.1)
 
     def _run(self, host: str, name: str, *arguments: str) -> None:
-        # The kernel ends them with us; they keep the wish when they become a JVM.
-        wish = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
         more = {
             "SPARK_LOCAL_IP": host, "SPARK_DAEMON_JAVA_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
             "JAVA_HOME": str(find_java().home), "SPARK_DAEMON_MEMORY": "256m",
         }  # fmt: skip
-        command = [sys.executable, "-c", wish, str(self.home / "bin" / "spark-class"), name, *arguments]
+        command = [str(self.home / "bin" / "spark-class"), name, *arguments]
         with self.log.open("ab") as log:
-            made = subprocess.Popen(
-                command, env=environment(self.scratch) | more, cwd=self.scratch, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+            made = Session(command, environment(self.scratch) | more, cwd=self.scratch, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.started.append(made)
 
     def _said(self) -> str:
@@ -286,7 +306,7 @@ class SmallCluster:
 
     def stop(self) -> None:
         for leader in reversed(self.started):
-            end_session(leader)
+            leader.end()
 
 
 @contextmanager
