@@ -36,7 +36,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
-LOCK = "tests/table/test_storage_lock.py"
+LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
@@ -512,6 +512,10 @@ MUTANTS = (
     m("logs since a compaction was asked for are not read", "table/file_groups.py", " or (instant in compactions and isinstance(file, LogFile))", "", first="tests/table/test_merge_on_read.py"),
     m("logs count in the order of their names", "table/file_groups.py", "key=lambda one: (one[0], one[1].number, one[1].token))", "key=lambda one: one[2])", first="tests/table/test_merge_on_read.py"),
     m("files of a writer at work count before the timeline begins", "table/timeline.py", " and instant not in self.pending)", ")", first="tests/table/test_merge_on_read.py"),
+    m("a log counts by when its commit began once that is archived", "table/timeline.py", "if self.left is not None and (unknown", "if None and (unknown", first=ARCHIVED),
+    m("a write that is archived beside older ones on the timeline does not count", "table/timeline.py", " | (self.left.writes if self.left else set())", "", first=ARCHIVED),
+    m("when a savepoint was made passes for when its write completed", "table/format/lsm.py", "if row[ACTION] in names.WRITES:", "if True:", first=ARCHIVED),
+    m("the number of the newest manifest is not read while it is put again", "table/archived_timeline.py", "    if number is None:\n        number = lsm.newest(", "    if False:\n        number = lsm.newest(", first=ARCHIVED),
     m("inserts into buckets are not tagged", "table/closer.py", "operation in UPSERTS or indexes.named(index).computes", "operation in UPSERTS", first="tests/table/test_merge_on_read_writes.py"),
     m("what others write into a partition outlives its deletion", "table/rounds.py", " and other.partitions.isdisjoint(round_of(done).replaced)", "", first="tests/table/test_table_rounds.py"),
     m("rows go into a partition that was replaced meanwhile", "table/rounds.py", "other.replaced.isdisjoint(_partitions(done)) and ", "", first="tests/table/test_table_rounds.py"),

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
+from test_archived_timeline import late_base, lay, leave, line_of
+from test_views import same
 
 import quire
 from quire.table import timeline
-from quire.table.format import log_file, names
+from quire.table.format import log_file, lsm, names
 from quire.table.table import Table
 from services import jvm_hudi
 from services.jvm_hudi import TURNS, VERSIONS, Session
@@ -100,6 +103,52 @@ def test_logs_of_a_writer_on_the_jvm_are_read_as_it_reads_them(
             jvm.write(table.url, frame(row("y", ts)), {**options, f"{WRITE}.operation": "upsert"})
         assert jvm_rows(jvm, table)["y"]["ts"] == {"0.15.0": 5, "1.2.0": 2}[version]
         assert by_id(table.snapshot(spark=LOCAL))["y"]["ts"] == by_hudi_rs(table)["y"]["ts"] == 2
+
+
+NINE = {
+    "hoodie.table.name": "t", f"{WRITE}.table.type": "MERGE_ON_READ", f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
+    f"{WRITE}.partitionpath.field": "city", "hoodie.index.type": "SIMPLE", "hoodie.metadata.enable": "false",
+    "hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "3", "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.timeline.compaction.batch.size": "2",
+}  # fmt: skip
+
+
+def test_a_table_of_version_9_is_read_as_jvm_hudi_reads_it_while_it_archives_its_timeline(
+    tmp_path: Path, sessions: dict[str, Session]
+) -> None:  # fmt: skip
+    jvm, merged = sessions["1.2.0"], 0
+    for step in range(9):
+        operation, rows = (
+            ("delete", [row("c", step + 1)]) if step == 4 else ("upsert", [row(key, step + 1) for key in "abc"[: 1 + step % 3]])
+        )
+        jvm.write(tmp_path, frame(*rows), {**NINE, f"{WRITE}.operation": operation})
+        table = Table(tmp_path)
+        line = table._timeline(table._store)
+        if step in (4, 8):
+            assert by_id(table.snapshot(spark=LOCAL)) == jvm_rows(jvm, table)
+        assert line.archived == bool(line.left and line.left.files)
+        merged += any(file.name.endswith("_1.parquet") for file in (line.left.files if line.left else ()))
+    assert merged
+    assert line.left is not None
+    known = jvm.archived(table.url)
+    assert line.left.ends(known).keys() == {time for time in known if time < line.first} - line.cleans - cleans_of(tmp_path)
+
+
+def cleans_of(folder: Path) -> set[str]:
+    """The cleans of an archived timeline."""
+    tables = [pq.read_table(path, columns=lsm.COLUMNS) for path in (folder / lsm.FOLDER).glob("*.parquet")]
+    return {one[lsm.INSTANT] for table in tables for one in table.to_pylist() if one[lsm.ACTION] == "clean"}
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_an_archived_log_counts_by_when_it_completed_as_for_jvm_hudi(tmp_path: Path, sessions: dict[str, Session], late: bool) -> None:
+    before, log, _ = late_base(tmp_path)
+    ended = line_of(tmp_path).ends({log})[log]
+    lay(tmp_path, [[(log, ended if late else log, "deltacommit")]])
+    leave(tmp_path, {log})
+    found = Table(tmp_path).snapshot(spark=LOCAL)
+    assert same(found, sessions["1.2.0"].read(f"file://{tmp_path}").select(found.column_names))
+    assert same(found, before) == late
 
 
 def jvm_rows(jvm: Session, table: Table, query: str = "snapshot") -> dict[str, dict[str, Any]]:

@@ -47,7 +47,7 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
             raise _twice(store, found[key].name, entry.name)
     if not logs:
         return sorted(found.values())
-    ends = timeline.ends()
+    ends = timeline.ends({log.instant for logs in changing.values() for log, _ in logs})
     return sorted(_with_logs(key, found.get(key), changing.get(key, []), ends) for key in found.keys() | changing.keys())
 
 
@@ -95,6 +95,11 @@ def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slic
         if isinstance(file, BaseFile) and holds(file.instant):
             found.setdefault((folder, file.file_id), []).append(Slice(folder, file.file_id, file.instant, entry.name, entry.size))
     return {key: sorted(slices) for key, slices in found.items()}
+
+
+def logged(there: Iterable[Iterable[tuple[BaseFile | LogFile, Entry]]]) -> set[str]:
+    """The instants that the names of the logs among some files give."""
+    return {file.instant for files in there for file, _ in files if isinstance(file, LogFile)}
 
 
 def slice_at(

@@ -240,7 +240,7 @@ class _Reader:
     ) -> None:  # fmt: skip
         self.store, self.config, self.line, self.merging, self.keys, self.reads = store, has, line, merging, keys, reads
         self.files = set[str]()
-        self._compactions, self._ends = line.compactions(), line.ends()
+        self._compactions, self._ends = line.compactions(), line.ends(())
         self._in_base = dict(has.others).get(indexes.TYPE, "bloom").lower() in _IN_BASE
         self._writes = {each.time: each for each in line.completed}
         self._deleting = dict[str, frozenset[str] | None]()

@@ -70,7 +70,8 @@ class Past:
     def __init__(self, store: Store, line: Timeline, gone: Callable[[str, str], Exception]) -> None:
         self._there = file_groups.everything(store, line)
         self._names = {entry.name for entries in self._there.values() for _, entry in entries}
-        self._holds, self._compactions, self._ends = line.holds(), line.compactions(), line.ends()
+        self._holds, self._compactions = line.holds(), line.compactions()
+        self._ends = line.ends(file_groups.logged(self._there.values()))
         self._instants = [instant.time for instant in line.completed]
         self._gone, self._cleaned = gone, dict[Group, list[str]]()
         with ThreadPoolExecutor(PARALLEL) as pool:

@@ -98,8 +98,8 @@ class Table(Services):
     def _timeline(self, store: Store) -> Timeline:
         has = self.config
         refused = {
-            f"of table version {has.version}, and its timeline lies where no such table has it (hoodie.timeline.path, or "
-            "layout.version): read it with Hudi": has.timeline is None,
+            f"of table version {has.version}, and its timeline lies where no such table has it (hoodie.timeline.path, "
+            "history.path or layout.version): read it with Hudi": has.timeline is None,
             "without the partition columns in its base files (drop.partition.columns): read it with Hudi": has.drops_partitions,
         }
         if why := next((why for why, holds in refused.items() if holds), None):

@@ -6,13 +6,16 @@ Source: Hudi's timeline: one object for each state of an instant, directly in `.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Folder, Store
-from quire.table.format import archive, commits, compaction, names
+from quire.table import archived_timeline
+from quire.table.archived_timeline import ArchivedTimeline
+from quire.table.format import archive, commits, compaction, lsm, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
@@ -20,7 +23,7 @@ PARALLEL = 16  # requests at once
 LOOKS = 3  # at a timeline that is archived meanwhile
 COMPACTION, CLEAN, SAVEPOINT = "compaction", "clean", "savepoint"
 REPLACE = "replacecommit"  # brings files, and ends file groups
-WRITES = ("commit", "deltacommit", REPLACE)  # actions that bring files, as they are called when they have completed
+WRITES = names.WRITES
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Timeline:
     horizon: str = ""  # all before it have left it by an archive of quire's, whatever a sleeper has put there since
     savepoints: frozenset[str] = frozenset()  # instants of which no clean takes a file, also where one is just being made
     others: tuple[Instant, ...] = ()  # the completed ones of other actions, in their order: rollbacks, restores, savepoints, …
+    left: ArchivedTimeline | None = None  # of layout 2, where instants have left it
 
     def as_of(self, instant: str) -> Timeline:
         """The same up to an instant."""
@@ -61,7 +65,8 @@ class Timeline:
 
     def holds(self) -> Holds:
         """Whether an instant's files are part of the table."""
-        return Holds(frozenset(i.time for i in self.completed), frozenset(i.time for i in self.pending), self.first, self.until)
+        completed = {i.time for i in self.completed} | (self.left.writes if self.left else set())
+        return Holds(frozenset(completed), frozenset(i.time for i in self.pending), self.first, self.until)
 
     def compactions(self) -> frozenset[str]:
         """The instants of compactions that have been asked for and have not completed: since then logs are of the slices they begin."""
@@ -93,9 +98,12 @@ class Timeline:
         except NotFoundError:
             return b"", where
 
-    def ends(self) -> dict[str, str]:
-        """Instant → when it completed; of layout 1 none, as nothing says it."""
-        return {i.time: i.ended for i in self.completed if i.ended}
+    def ends(self, instants: Collection[str]) -> dict[str, str]:
+        """Instant → when it completed, of those among some of which it is known, also archived ones; of layout 1 nothing says it."""
+        found = {i.time: i.ended for i in self.completed if i.ended}
+        if self.left is not None and (unknown := {each for each in instants if each not in found}):
+            found |= self.left.ends(unknown)
+        return found
 
     def commit(self, instant: Instant) -> CommitMetadata:
         """The content of a completed write."""
@@ -134,7 +142,7 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
 
 
 def _look(store: Store, folder: str) -> Timeline:
-    archived, there = f"{folder}/{archive.FOLDER.rpartition('/')[2]}", False
+    archived, there = lsm.FOLDER if folder == names.TIMELINE else f"{folder}/{archive.FOLDER.rpartition('/')[2]}", False
     writes, pending, done, cleans, saved = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str](), set[str]()
     others = list[Instant]()
     for item in store.scan(folder):
@@ -161,12 +169,17 @@ def _look(store: Store, folder: str) -> Timeline:
                 f"which came first. Look who wrote them, and take one away."
             )
     # An archive comes before its instants go, so this look tells of all that went while they were listed.
-    kept = [entry.name for entry in store.walk(archived)] if there else []
+    left, kept = None, list[str]()
+    if there and folder == names.TIMELINE:
+        left = archived_timeline.look(store, min(writes, default=""))
+    elif there:
+        kept = [entry.name for entry in store.walk(archived)]
     horizon = archive.numbered(kept)[1]
     writes = {time: instant for time, instant in writes.items() if time >= horizon}
     pending = {time: instant for time, instant in pending.items() if time >= horizon}
     waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
     return Timeline(
         store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans),
-        savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)), horizon=horizon, others=tuple(sorted(others)),
+        savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)) or bool(left and left.files), horizon=horizon,
+        others=tuple(sorted(others)), left=left,
     )  # fmt: skip

@@ -30,7 +30,7 @@ MODES = tuple(_PAYLOADS)
 _STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"  # the newest by ordering: the only one that a table of version 6 names
 _WRITE = "hoodie.datasource.write"
 _CHECKSUM, _TYPE, _TIMELINE = "hoodie.table.checksum", "hoodie.table.keygenerator.type", "hoodie.timeline.layout.version"
-_PATH = "hoodie.timeline.path"
+_PATH, _HISTORY = "hoodie.timeline.path", "hoodie.timeline.history.path"
 _MERGERS = ("hoodie.compaction.record.merger.strategy", "hoodie.record.merge.strategy.id")
 
 _CDC, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
@@ -44,7 +44,7 @@ _HARMLESS: dict[str, tuple[str, ...] | None] = {
     "hoodie.table.metadata.partitions.inflight": ("",), "hoodie.table.multiple.base.file.formats.enable": ("false",),
     "hoodie.index.type": None, "hoodie.index.bucket.engine": ("SIMPLE",), "hoodie.bucket.index.num.buckets": None,
     "hoodie.bucket.index.hash.field": None, "hoodie.storage.layout.type": None, "hoodie.storage.layout.partitioner.class": None,
-    "hoodie.table.secondary.indexes.metadata": ("",), "hoodie.timeline.history.path": None, _TIMELINE: ("1",), _PATH: None,
+    "hoodie.table.secondary.indexes.metadata": ("",), _HISTORY: None, _TIMELINE: ("1",), _PATH: None,
 }  # fmt: skip
 _NAMES = {
     "name": "hoodie.table.name", "database": "hoodie.database.name", "type": "hoodie.table.type", "version": "hoodie.table.version",
@@ -137,7 +137,8 @@ class TableConfig:
         said = dict(self.others)
         if self.version == VERSION:
             return names.FOLDER if said.get(_TIMELINE, "1") == "1" else None
-        return names.TIMELINE if (said.get(_TIMELINE), said.get(_PATH, "timeline")) == ("2", "timeline") else None
+        where = said.get(_TIMELINE), said.get(_PATH, "timeline"), said.get(_HISTORY, "history")
+        return names.TIMELINE if where == ("2", "timeline", "history") else None
 
     @property
     def unwritable(self) -> str | None:

@@ -45,6 +45,7 @@ ACTIONS = {
     "logcompaction": "deltacommit", "clean": "clean", "rollback": "rollback", "restore": "restore", "savepoint": "savepoint",
     "indexing": "indexing", "schemacommit": "schemacommit", "clustering": "replacecommit",
 }  # fmt: skip
+WRITES = ("commit", "deltacommit", "replacecommit")  # those that bring files, as they are called when they have completed
 _NEVER_COMPLETED = {action for action, completed in ACTIONS.items() if action != completed}
 _FIRST = "%Y%m%d%H%M%S"
 
