@@ -95,7 +95,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Ca
         **{key: {"job": None, "task": 0} for key in ("setup_task", "recover_task")},
         **{key: {"df": rows} for key in ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite")},
         "delete_partitions": {"partitions": "city=x"}, "delete_savepoint": {"instant": "2" * 17},
-        "restore": {"instant": "2" * 17}, "history": {"key": "1"},
+        "restore": {"instant": "2" * 17}, "history": {"key": "1"}, "create_view": {"name": "v"},
     }  # fmt: skip
 
     def method(of: Callable[[], Any], name: str) -> Callable[[], Case]:

@@ -36,6 +36,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
+CATALOG = "tests/table/test_catalog.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
@@ -569,6 +570,8 @@ MUTANTS = (
     m("a restore does not know a write beside it", "table/rounds.py", " or any(_rounds(log, mine.version)):\n        return True\n    line", ":\n        return True\n    line", first="tests/table/test_restore.py"),
     m("a restore takes what a savepoint holds", "table/taking_back.py", "if saved >= first)", "if False)", first="tests/table/test_restore.py"),
     m("an instant that was taken back comes again", "table/rounds.py", "            remove_states(line.store, {time})\n", "            pass\n", first="tests/table/test_restore.py"),
+    m("a view of base files shows logs", "table/catalog.py", "read_optimized=read_optimized)\n    found.", "read_optimized=False)\n    found.", first=CATALOG),
+    m("a view keeps the name of the one before", "table/catalog.py", "found.createOrReplaceTempView(name)", "found.createTempView(name)", first=CATALOG),
     m("a damaged footer is an error of Arrow's", "table/reading.py", "except (*ARROW, OSError, ValueError)", "except (*ARROW, ValueError)", first="tests/table/test_views.py"),
     m("a comment that cannot be stored is a traceback", "table/upkeep.py", " or not encodable(comment):", ":", first="tests/table/test_clean.py"),
     m("a savepoint that was not made passes for one", "table/upkeep.py", "            cleaning.check_done(service.store, rounds.round_of(done.tasks[-1]))\n    return at", "            pass\n    return at", first="tests/table/test_clean.py"),

@@ -15,7 +15,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, runner_of
 from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
-from quire.table import changes, doctor, file_groups, overview, reading, realtime, replacing, retention, stats, timeline
+from quire.table import catalog, changes, doctor, file_groups, overview, reading, realtime, replacing, retention, stats, timeline
 from quire.table import create as creating
 from quire.table import history as records
 from quire.table.changes import Images
@@ -33,6 +33,7 @@ from quire.table.writing import Dropping, TableReport, Writing, check_batch
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql import DataFrame
 
 
 class Table(Services):
@@ -137,6 +138,19 @@ class Table(Services):
         if isinstance(runner, OnSpark):
             return reading.frame(runner.spark, store, self._options, found, rows, wanted, where, merging)
         return reading.table(store, found, rows, wanted, where, merging)
+
+    @interruptible
+    def create_view(self, name: str, *, read_optimized: bool = False, spark: Any = None) -> DataFrame:
+        """Give the rows at the newest instant a name in the catalog of a Spark session, for SQL there.
+
+            table.create_view("trips")
+            quire.session().sql("SELECT city, count(*) FROM trips GROUP BY city").show()
+
+        `name`: of a temporary view, which one of that name gives way to. `read_optimized` and `spark` are those of `snapshot`. The view has
+        the rows of this moment for as long as the session lives, and no later ones: the same call renews it. A clean may take its files.
+        Returns the DataFrame that it shows. Raises UsageError for what is not a name, and for a `LocalRunner`.
+        """
+        return catalog.create_view(self, name, spark, read_optimized=flag(read_optimized, "read_optimized"))
 
     def _newest(
         self, columns: Sequence[str] | None, *, read_optimized: bool = False
