@@ -38,6 +38,7 @@ WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
 CATALOG = "tests/table/test_catalog.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
+BY_END = "tests/table/test_changes_by_end.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
@@ -366,7 +367,7 @@ MUTANTS = (
     m("two that begin at once do not conflict", SOURCE, "(BEGIN, *there) if there else ()", "tuple(there)", first=CHAIN),
     m("a snapshot misses what was cleaned while it was listed", SOURCE, "if again.cleans <= line.cleans:", "if True:", first=CHAIN),
     m("what was rolled back stays in the second table", SOURCE, "    if gone:\n", "    if False:\n", first=CHAIN),
-    m("commits that were archived unread are missed", SOURCE, "    if changes.archived_since(line, newest):\n", "    if False:\n", first=CHAIN),
+    m("commits that were archived unread are missed", SOURCE, "    if archived_since(line, newest):\n", "    if False:\n", first=CHAIN),
     m("a plan of changes reads any file", SOURCE, "looks.append(_checked(look, version))", "looks.append(look)", first=CHAIN),
     m("a topic is marked before its records are there", "table/emit.py", "        sender.flush()\n", "", first=EMIT),
     m("an emitter that was overtaken ends", "table/emit.py", "state = emitted.read(store, target) if marked is None else marked", "state = emitted.read(store, target) if marked is None else marked\n            done = state.instants", first=EMIT),
@@ -517,6 +518,11 @@ MUTANTS = (
     m("a write that is archived beside older ones on the timeline does not count", "table/timeline.py", " | (self.left.writes if self.left else set())", "", first=ARCHIVED),
     m("when a savepoint was made passes for when its write completed", "table/format/lsm.py", "if row[ACTION] in names.WRITES:", "if True:", first=ARCHIVED),
     m("the number of the newest manifest is not read while it is put again", "table/archived_timeline.py", "    if number is None:\n        number = lsm.newest(", "    if False:\n        number = lsm.newest(", first=ARCHIVED),
+    m("changes count from when their commit began", "table/format/names.py", "return self.ended or self.time, self.time", "return self.time, self.time", first=BY_END),
+    m("files count in the changes of a window from when their commit began", "table/timeline.py", "self.ends(()) if by_end else {}", "{}", first=BY_END),
+    m("an archived write that ended in a window is missed", "table/window.py", "return max(last, min(", 'return max("", min(', first=BY_END),
+    m("an instant stands for when it began in a window by ends", "table/window.py", "(ended.get(each, each) for each in (since, until))", "(since, until)", first=BY_END),
+    m("changes are brought together in the order of their instants", "table/changes.py", 'f"{look.ended}_{look.instant}" if look.ended else look.instant', "look.instant", first=BY_END),
     m("inserts into buckets are not tagged", "table/closer.py", "operation in UPSERTS or indexes.named(index).computes", "operation in UPSERTS", first="tests/table/test_merge_on_read_writes.py"),
     m("what others write into a partition outlives its deletion", "table/rounds.py", " and other.partitions.isdisjoint(round_of(done).replaced)", "", first="tests/table/test_table_rounds.py"),
     m("rows go into a partition that was replaced meanwhile", "table/rounds.py", "other.replaced.isdisjoint(_partitions(done)) and ", "", first="tests/table/test_table_rounds.py"),
@@ -577,7 +583,7 @@ MUTANTS = (
     m("a savepoint that was not made passes for one", "table/upkeep.py", "            cleaning.check_done(service.store, rounds.round_of(done.tasks[-1]))\n    return at", "            pass\n    return at", first="tests/table/test_clean.py"),
     # changes of merge-on-read tables
     m("a row that came too late for its key is told as a change", "table/merged_changes.py", "updated = there & ~same", "updated = there", first="tests/table/test_changes_of_logs.py::test_updates_deletes_and_inserts_are_told_and_a_row_that_comes_too_late_is_not"),
-    m("changes of logs are told without what a clean has taken", "table/merged_changes.py", "if any(begun <= file <= until for", "if False and any(begun <= file <= until for", ("        if lacking:\n", "        if False:\n"), first="tests/table/test_changes_of_logs.py::test_a_compaction_a_clean_and_a_savepoint_change_nothing"),
+    m("changes of logs are told without what a clean has taken", "table/merged_changes.py", "if any(begun <= self._since(file) and holds(file.instant) for", "if False and any(begun <= file <= until for", ("        if lacking:\n", "        if False:\n"), first="tests/table/test_changes_of_logs.py::test_a_compaction_a_clean_and_a_savepoint_change_nothing"),
     m("logs after a commit count before it", "table/merged_changes.py", "for until in (sides.since, sides.until))", "for until in (sides.until, sides.until))", first="tests/table/test_changes_of_logs.py::test_updates_deletes_and_inserts_are_told_and_a_row_that_comes_too_late_is_not"),
     m("changes of logs read all of a base file", "table/merged_changes.py", "if pc.any(hits).as_py():", "if True:", first="tests/table/test_changes_of_logs.py::test_of_a_base_file_the_rows_that_a_log_does_not_touch_are_not_read"),
 )  # fmt: skip

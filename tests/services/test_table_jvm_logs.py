@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
 from test_archived_timeline import late_base, lay, leave, line_of
+from test_changes import START
 from test_views import same
 
 import quire
@@ -116,7 +117,7 @@ NINE = {
 def test_a_table_of_version_9_is_read_as_jvm_hudi_reads_it_while_it_archives_its_timeline(
     tmp_path: Path, sessions: dict[str, Session]
 ) -> None:  # fmt: skip
-    jvm, merged = sessions["1.2.0"], 0
+    jvm, merged, then = sessions["1.2.0"], 0, START
     for step in range(9):
         operation, rows = (
             ("delete", [row("c", step + 1)]) if step == 4 else ("upsert", [row(key, step + 1) for key in "abc"[: 1 + step % 3]])
@@ -126,12 +127,50 @@ def test_a_table_of_version_9_is_read_as_jvm_hudi_reads_it_while_it_archives_its
         line = table._timeline(table._store)
         if step in (4, 8):
             assert by_id(table.snapshot(spark=LOCAL)) == jvm_rows(jvm, table)
+        if step in (3, 4, 7):
+            assert changed_since(table, then) == jvm_changed(jvm, table, then)
+        then = max(each.ended for each in line.completed)
         assert line.archived == bool(line.left and line.left.files)
         merged += any(file.name.endswith("_1.parquet") for file in (line.left.files if line.left else ()))
     assert merged
     assert line.left is not None
     known = jvm.archived(table.url)
     assert line.left.ends(known).keys() == {time for time in known if time < line.first} - line.cleans - cleans_of(tmp_path)
+
+
+KEPT = {"hoodie.compact.inline": "false", "hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+
+
+def changed_since(table: Table, then: str) -> dict[str, dict[str, Any]]:
+    """The rows that commits have inserted and updated that ended after a time: an incremental query has no deletes."""
+    found = table.changes(then, spark=LOCAL).to_pylist()
+    return {each["after"]["id"]: each["after"] for each in found if each["op"] != "d"}
+
+
+def jvm_changed(jvm: Session, table: Table, then: str) -> dict[str, dict[str, Any]]:
+    """The same by JVM Hudi."""
+    options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": then}
+    found = jvm.read(table.url, options)
+    return by_id(found)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_commit_is_in_the_window_in_which_it_ended_as_for_jvm_hudi(tmp_path: Path, sessions: dict[str, Session], kind: str) -> None:
+    """The one that was begun first ends last."""
+    jvm, options = sessions["1.2.0"], {**NINE, **KEPT, f"{WRITE}.table.type": kind}
+    cities = [[{**row(key, 1), "city": city} for key in "ab"] for city in ("sf", "la")]
+    jvm.write(tmp_path, frame(*cities[0], *[{**each, "id": f"{each['id']}2"} for each in cities[1]]), options)
+    for city in ("la", "sf"):
+        key = "a" if city == "sf" else "a2"
+        jvm.write(tmp_path, frame({**row("a", 2), "id": key, "city": city}), options)
+    first, late, last = line_of(tmp_path).completed
+    path = tmp_path / names.TIMELINE / late.name
+    path.rename(path.with_name(path.name.replace(late.ended, f"{int(last.ended) + 1}")))
+    table = Table(tmp_path)
+    for then, expected in ((first.ended, {"a", "a2"}), (last.ended, {"a2"}), (f"{int(last.ended) + 1}", set())):
+        found = changed_since(table, then)
+        assert found == jvm_changed(jvm, table, then)
+        assert found.keys() == expected
 
 
 def cleans_of(folder: Path) -> set[str]:

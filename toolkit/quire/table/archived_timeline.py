@@ -30,6 +30,17 @@ class ArchivedTimeline:
     files: tuple[HistoryFile, ...] = ()
     writes: frozenset[str] = frozenset()
 
+    def last(self) -> str:
+        """When the last one of all archived writes ended; "": there is none. FormatError for a damaged file."""
+
+        def find(files: Collection[HistoryFile]) -> str:
+            return max((ended for _, ended in _rows(self.store, files)), default="")
+
+        try:
+            return find(self.files)
+        except NotFoundError:
+            return _looking(self.store, lambda: find(_files(self.store)))
+
     def ends(self, instants: Collection[str]) -> dict[str, str]:
         """Instant → when it completed, of those among some that are archived. FormatError for a damaged file."""
 

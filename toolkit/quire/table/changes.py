@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -22,7 +22,7 @@ from quire.spark.runner import frame_of, parallelism
 from quire.spark.shipping import portable
 from quire.storage import Store, connect
 from quire.storage.within import marked
-from quire.table import file_groups, merged_changes, reading
+from quire.table import file_groups, merged_changes, reading, window
 from quire.table.file_groups import Slice
 from quire.table.format import change_file, config, names
 from quire.table.format.change_file import AFTER, BEFORE, CHANGED_KEY, DELETE, INSERT, OP, UPDATE
@@ -53,6 +53,7 @@ class Look:
     """Where some changes of one commit are found: in a change file of so many rows, else by comparing base files with others.
 
     size   bytes that its rows may have in files, with both images
+    ended  when the commit ended, where that orders it
     """
 
     instant: str
@@ -63,6 +64,7 @@ class Look:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     sides: Sides | None = None  # of a merge-on-read table: slices to compare
+    ended: str = ""
 
 
 def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
@@ -72,12 +74,12 @@ def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
     return pa.schema([*said, *([(BEFORE, kind)] if images == "both" else []), (AFTER, kind)])
 
 
-def check(has: TableConfig, url: str) -> None:
-    """RefusedError for a table whose changes quire does not give."""
-    if has.version != config.VERSION:
+def check(has: TableConfig, url: str, what: str = "") -> None:
+    """RefusedError for a table whose changes quire does not give, or which is not of the version that `what` needs."""
+    if what and has.version != config.VERSION:
         raise RefusedError(
-            f"{url} is of table version {has.version}, whose commits appear in the order in which they end: quire gives changes of version "
-            f"{config.VERSION}, so compare two snapshots."
+            f"{url} is of table version {has.version}, whose commits count in the order in which they end: {what} takes a table of version "
+            f"{config.VERSION}. table.changes gives the changes of this one."
         )
     if not has.meta_fields:
         raise RefusedError(f"{url} has no meta fields in its rows (populate.meta.fields=false), so nothing says what changed.")
@@ -88,8 +90,10 @@ def looks(store: Store, line: Timeline, since: str, until: str, merging: Merging
 
     `merging`: how a merge-on-read table merges its logs.
     """
-    _check_there(store, line, since)
-    return looks_of(store, line, [instant for instant in line.completed if since < instant.time <= until], merging)
+    asked = window.writes(line, since, until)
+    ended = {each.time: each.ended for each in asked if each.ended}
+    found = looks_of(store, line, asked, merging)
+    return [replace(look, ended=ended[look.instant]) for look in found] if ended else found
 
 
 def looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Merging | None = None) -> list[Look]:
@@ -146,19 +150,6 @@ def _changed_in(instant: Instant, partition: str, stat: WriteStat) -> Look:
     return Look(instant.time, partition, names.change_file_of(str(stat.path)), rows, size)
 
 
-def archived_since(line: Timeline, since: str) -> bool:
-    """Whether there may be instants after `since` that have left the timeline: nobody can tell which."""
-    return since < line.first and line.archived
-
-
-def _check_there(store: Store, line: Timeline, since: str) -> None:
-    if archived_since(line, since):
-        raise RefusedError(
-            f"{store.url} has archived instants before {line.first}, so changes since {since} are not all known. Ask for those since "
-            f"{line.first} or later, or read a snapshot."
-        )
-
-
 def _compared(
     store: Store, known: Mapping[tuple[str, str], list[Slice]], instant: Instant, commit: CommitMetadata, rest: list[tuple[str, WriteStat]]
 ) -> Iterator[Look]:  # fmt: skip
@@ -200,8 +191,11 @@ def without_advice(e: RefusedError) -> str:
 
 # ------------------------------------------------------------------------------------------------------------------ the rows of a look
 def batches(store: Store, look: Look, columns: pa.Schema, images: Images) -> Iterator[pa.RecordBatch]:
-    """The changes of one place, as `schema_of` has them; of one commit, so each key once."""
-    wanted = schema_of(columns, images)
+    """The changes of one place, as `schema_of` has them; of one commit, so each key once.
+
+    Where commits are ordered by when they ended, that stands before their instant, so that these ascend, too: `told` takes it away.
+    """
+    wanted, instant = schema_of(columns, images), f"{look.ended}_{look.instant}" if look.ended else look.instant
     try:
         if look.sides is not None:
             found = merged_changes.rows(store, look.sides, columns)
@@ -210,7 +204,7 @@ def batches(store: Store, look: Look, columns: pa.Schema, images: Images) -> Ite
         for op, keys, before, after in found:
             n, kind = len(keys), wanted.field(AFTER).type
             ops = pa.repeat(pa.scalar(op), n) if isinstance(op, str) else op
-            made = [ops, *(pa.repeat(pa.scalar(each), n) for each in (look.instant, look.partition)), keys]
+            made = [ops, *(pa.repeat(pa.scalar(each), n) for each in (instant, look.partition)), keys]
             shown = (before, after) if images == "both" else (after,)
             made += [each if isinstance(each, pa.ChunkedArray) else change_file.as_image(each, n, kind) for each in shown]
             yield from pa.table(made, schema=wanted).to_batches()
@@ -299,7 +293,15 @@ def _read(store: Store, files: Sequence[str], columns: pa.Schema, which: Any = N
 def table(store: Store, found: Sequence[Look], columns: pa.Schema, images: Images, *, net: bool) -> pa.Table:
     """The changes in this process."""
     rows = pa.Table.from_batches((b for look in found for b in batches(store, look, columns, images)), schema_of(columns, images))
-    return net_of(rows) if net and len({look.instant for look in found}) > 1 else rows
+    return net_of(rows) if net and len({look.instant for look in found}) > 1 else told(rows)
+
+
+def told(rows: Any) -> Any:
+    """Rows of a table or a batch with their instant alone."""
+    at = rows.schema.get_field_index(INSTANT)
+    if not rows.num_rows or "_" not in rows.column(at)[0].as_py():
+        return rows
+    return rows.set_column(at, rows.schema.field(at), pc.replace_substring_regex(rows.column(at), r"^\d+_", ""))
 
 
 def net_of(rows: pa.Table) -> pa.Table:
@@ -323,7 +325,7 @@ def net_of(rows: pa.Table) -> pa.Table:
     made = rows.take(ends).set_column(0, OP, pc.if_else(was, pc.if_else(stays, UPDATE, DELETE), INSERT))
     if BEFORE in made.column_names and not starts.equals(ends):
         made = made.set_column(made.column_names.index(BEFORE), BEFORE, rows.column(BEFORE).take(starts))
-    return made
+    return told(made)
 
 
 def frame(
@@ -348,7 +350,7 @@ def frame(
         rows = (batch for look in shares[i] for batch in batches(opened, look, columns, images))
         if netted and not apart:
             return iter(net_of(pa.Table.from_batches(rows, schema_of(columns, images))).to_batches())
-        return rows
+        return rows if apart else map(told, rows)
 
     rows = frame_of(spark, len(shares), read, kinds, url)
     if not apart:

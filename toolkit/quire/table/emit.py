@@ -33,6 +33,7 @@ from quire.table.format.change_file import DELETE, OP
 from quire.table.services import check_instant
 from quire.table.source import BEGIN, Commits, Window, columns_of, window
 from quire.table.table import Table
+from quire.table.window import archived_since
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +137,7 @@ def check(
         table = source if isinstance(source, Table) else Table(source, storage_options=storage_options)
         if table._instant:
             raise UsageError(f"{table.url} as of {table._instant} does not change. Give the table itself.")
-        changes.check(table.config, table.url)
+        changes.check(table.config, table.url, "emit")
     with about("dest"):
         topic = topics.topic_asked(dest)
     with about("key"):
@@ -221,7 +222,7 @@ class Emitting:
         """The state of a topic that begins after an instant."""
         assert self.since is not None
         line = timeline.read(store)
-        if changes.archived_since(line, self.since):
+        if archived_since(line, self.since):
             raise RefusedError(
                 f"{store.url} has archived instants before {line.first}, so changes since {self.since} are not all known: nothing was "
                 "emitted. Leave since= out, and the topic begins with the rows that are there."

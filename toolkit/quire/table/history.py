@@ -133,7 +133,7 @@ def history(table: Table, key: Any, partition: Any) -> RecordHistory:
     """See `Table.history`."""
     import pandas as pd
 
-    changes.check(table.config, table.url)
+    changes.check(table.config, table.url, "history")
     store = table._store
     line = table._timeline(store)
     columns = table._columns(line)

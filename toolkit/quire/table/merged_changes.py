@@ -24,7 +24,7 @@ from quire.table.file_groups import Slice
 from quire.table.format import cleaning, names
 from quire.table.format.change_file import DELETE, INSERT, UPDATE
 from quire.table.format.commits import CommitMetadata, WriteStat
-from quire.table.format.names import Instant
+from quire.table.format.names import BaseFile, Instant, LogFile
 from quire.table.format.schema import META, with_meta
 from quire.table.realtime import Merging
 from quire.table.timeline import PARALLEL, Holds, Timeline
@@ -39,10 +39,11 @@ Group = tuple[str, str]  # partition and file group
 
 @dataclass(frozen=True)
 class Sides:
-    """The slices before and after a commit; `since`, `until`: the instants as of which their logs count.
+    """The slices before and after a commit; `since`, `until`: the times as of which their logs count: instants, or when these ended.
 
     merging   how logs are merged; None: a plan has been read, and whoever reads the rows looks at the timeline
     logged    whether the commit has brought logs alone
+    instant   of the commit, where `until` is not that
     """
 
     before: tuple[Slice, ...]
@@ -51,6 +52,7 @@ class Sides:
     until: str
     merging: Merging | None
     logged: bool = False
+    instant: str = ""
 
     @property
     def size(self) -> int:
@@ -65,54 +67,67 @@ def moves(instant: Instant, commit: CommitMetadata) -> bool:
 
 
 class Past:
-    """The slices of a table as of any instant, by one listing. `gone(instant, what)` makes the error for what was cleaned."""
+    """The slices of a table as of any of its writes, by one listing. `gone(instant, what)` makes the error for what was cleaned.
+
+    Writes count in the order in which they ended, where the timeline says it.
+    """
 
     def __init__(self, store: Store, line: Timeline, gone: Callable[[str, str], Exception]) -> None:
         self._there = file_groups.everything(store, line)
         self._names = {entry.name for entries in self._there.values() for _, entry in entries}
-        self._holds, self._compactions = line.holds(), line.compactions()
+        self._holds, self._compactions = line.holds(by_end=True), line.compactions()
         self._ends = line.ends(file_groups.logged(self._there.values()))
-        self._instants = [instant.time for instant in line.completed]
-        self._gone, self._cleaned = gone, dict[Group, list[str]]()
+        self._counts = sorted(instant.counts[0] for instant in line.completed)
+        self._gone, self._cleaned = gone, dict[Group, list[BaseFile | LogFile]]()
         with ThreadPoolExecutor(PARALLEL) as pool:
             plans = list(pool.map(line.clean_of, sorted(line.cleans)))
         for partition, files in ((p, f) for data, where in plans for p, f in cleaning.planned(data, where).items()):
             for file in files:
-                self._cleaned.setdefault((partition, file.file_id), []).append(file.instant)
+                self._cleaned.setdefault((partition, file.file_id), []).append(file)
 
-    def before(self, instant: str) -> str:
-        """The completed write before an instant; "": it is the first one. A compaction counts, so no slice before it is needed."""
-        at = bisect_left(self._instants, instant)
-        return self._instants[at - 1] if at else ""
+    def before(self, instant: Instant) -> str:
+        """When the write before another one counts; "": it is the first one. A compaction counts, so no slice before it is needed."""
+        at = bisect_left(self._counts, instant.counts[0])
+        return self._counts[at - 1] if at else ""
 
     def slice(self, group: Group, until: str, of: str) -> Slice | None:
-        """The slice of a file group as of an instant; None: it had none. `of`: the commit whose changes it is needed for."""
+        """The slice of a file group as of a time; None: it had none. `of`: the commit whose changes it is needed for."""
         if not until:
             return None
-        one = file_groups.slice_at(group, self._there.get(group, ()), replace(self._holds, until=until), self._compactions, self._ends)
+        holds = replace(self._holds, until=until)
+        one = file_groups.slice_at(group, self._there.get(group, ()), holds, self._compactions, self._ends)
         begun = one.instant if one and one.name else ""
-        if any(begun <= file <= until for file in self._cleaned.get(group, ())):
+        if any(begun <= self._since(file) and holds(file.instant) for file in self._cleaned.get(group, ())):
             raise self._gone(of, f"a file of {group[1]} in {group[0]!r}")
         return one
 
+    def _since(self, file: BaseFile | LogFile) -> str:
+        """A time that tells in which slice a file belongs."""
+        return self._ends.get(file.instant, file.instant) if isinstance(file, LogFile) else file.instant
+
     def sides(self, instant: Instant, group: Group, stats: Sequence[WriteStat], merging: Merging) -> Sides:
         """The slices to compare of one file group that a commit has written."""
-        since = self.before(instant.time)
-        before, after = self.slice(group, since, instant.time), self.slice(group, instant.time, instant.time)
+        since, until = self.before(instant), instant.counts[0]
+        before, after = self.slice(group, since, instant.time), self.slice(group, until, instant.time)
         for stat in stats:
             self._check(instant, group, stat, before)
         logged = all(names.log_file(str(stat.path).rpartition("/")[2]) for stat in stats)
         logged = logged and before is not None
-        return Sides((before,) if before else (), (after,) if after else (), since, instant.time, merging, logged)
+        return Sides((before,) if before else (), (after,) if after else (), since, until, self._timed(merging), logged, instant.time)
 
     def replaced(self, instant: Instant, partition: str, groups: Sequence[str], ended: Sequence[str], merging: Merging) -> Sides:
         """The slices to compare of a partition in which file groups have ended: all of them together, as rows move."""
-        since = self.before(instant.time)
+        since, until = self.before(instant), instant.counts[0]
         before = [self.slice((partition, group), since, instant.time) for group in dict.fromkeys((*ended, *groups))]
         if any(one is None for one in before[: len(set(ended))]):
             raise self._gone(instant.time, f"a file of {partition!r} before it")
-        after = [self.slice((partition, group), instant.time, instant.time) for group in dict.fromkeys(groups)]
-        return Sides(tuple(one for one in before if one), tuple(one for one in after if one), since, instant.time, merging)
+        after = [self.slice((partition, group), until, instant.time) for group in dict.fromkeys(groups)]
+        was, now = (tuple(one for one in some if one) for some in (before, after))
+        return Sides(was, now, since, until, self._timed(merging), False, instant.time)
+
+    def _timed(self, merging: Merging) -> Merging:
+        """The same with logs that count as of a time."""
+        return replace(merging, holds=self._holds)
 
     def _check(self, instant: Instant, group: Group, stat: WriteStat, before: Slice | None) -> None:
         """Whether the files that a commit names are there: cleans may have left the timeline."""
@@ -166,7 +181,8 @@ def _met(old: pa.Table, new: pa.Table) -> tuple[Any, Any]:
 def _brought(store: Store, sides: Sides, now: Merging) -> pa.Array:
     """The keys that the blocks of a commit have brought."""
     (one,) = sides.after
-    own = replace(now, holds=Holds(frozenset([sides.until]), frozenset(), "", sides.until))
+    instant = sides.instant or sides.until
+    own = replace(now, holds=Holds(frozenset([instant]), frozenset(), "", instant))
     said = realtime.changes_of(store, one, own.reads(pa.schema([])), own)
     return pa.array([], pa.string()) if said is None else said.keys
 

@@ -49,6 +49,7 @@ from quire.table.merged_changes import Sides
 from quire.table.realtime import Merging
 from quire.table.table import Table
 from quire.table.timeline import Timeline
+from quire.table.window import archived_since
 
 if TYPE_CHECKING:
     from quire.coverage.fold import Fold
@@ -108,7 +109,7 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "", re
     Raises RefusedError where `dest` cannot follow the table any more, or its changes cannot be read.
     """
     table = Table(source.url, storage_options=source.options)
-    changes.check(table.config, source.url)
+    changes.check(table.config, source.url, "a chain")
     store = source.store()
     if not done:
         line, slices = _snapshot(store)
@@ -168,7 +169,7 @@ def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
 def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str, anew: str, repair: Repair | None = None) -> None:
     """Refuse a timeline that has lost what was passed on, or may have lost what was not."""
     there, newest = {BEGIN, *(instant.time for instant in line.completed)}, max(done)
-    if changes.archived_since(line, newest):
+    if archived_since(line, newest):
         raise RefusedError(
             f"{store.url} has archived instants before {line.first}, and {dest} has its changes up to {newest}: those between cannot be "
             f"read any more. Nothing was read: {anew}"

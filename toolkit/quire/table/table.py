@@ -184,7 +184,8 @@ class Table(Services):
     ) -> Any:  # fmt: skip
         """The rows that commits after the instant `since` have changed, up to `until` (default: the newest), deleted ones among them.
 
-        since, until   instants of the timeline, as `as_of` takes them; all there is: since="00000000000000"
+        since, until   instants of the timeline, as `as_of` takes them; all there is: since="00000000000000". In a table of version 8 or 9 a
+                       commit is in the window in which it ended: an instant stands for when it ended, another time for itself
         images         "both": also the rows as they were before
         net            one change for each key, from its row at `since` to that at `until`; False: each change of each commit
         spark          as in `snapshot`, in whose forms it returns

@@ -6,7 +6,7 @@ Source: Hudi's timeline: one object for each state of an instant, directly in `.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,15 +31,21 @@ class Holds:
     """Whether files and log blocks of an instant are part of the table: it has completed, or it is older than all that the timeline has.
 
     Archiving takes the oldest instants off the timeline, so every reader of Hudi takes older files for completed ones.
+
+    until   those up to it count
+    ends    instant → when it ended, where `until` is such a time
     """
 
     completed: frozenset[str] = field(repr=False)
     pending: frozenset[str]
     first: str
     until: str
+    ends: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def __call__(self, instant: str) -> bool:
-        return instant <= self.until and (instant in self.completed or (instant < self.first and instant not in self.pending))
+        return self.ends.get(instant, instant) <= self.until and (
+            instant in self.completed or (instant < self.first and instant not in self.pending)
+        )
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,10 @@ class Timeline:
         """The same up to an instant."""
         return replace(self, completed=tuple(i for i in self.completed if i.time <= instant), until=instant)
 
-    def holds(self) -> Holds:
-        """Whether an instant's files are part of the table."""
+    def holds(self, *, by_end: bool = False) -> Holds:
+        """Whether an instant's files are part of the table; `by_end`: as of a time at which instants end, where layout 2 says it."""
         completed = {i.time for i in self.completed} | (self.left.writes if self.left else set())
-        return Holds(frozenset(completed), frozenset(i.time for i in self.pending), self.first, self.until)
+        return Holds(frozenset(completed), frozenset(i.time for i in self.pending), self.first, self.until, self.ends(()) if by_end else {})
 
     def compactions(self) -> frozenset[str]:
         """The instants of compactions that have been asked for and have not completed: since then logs are of the slices they begin."""

@@ -87,6 +87,11 @@ class Instant:
     ended: str = ""
 
     @property
+    def counts(self) -> tuple[str, str]:
+        """Its place among all completed ones: they count in the order in which they ended, where layout 2 says it."""
+        return self.ended or self.time, self.time
+
+    @property
     def name(self) -> str:
         """Its file's name on the timeline."""
         if self.state == "completed":
