@@ -96,6 +96,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Ca
         **{key: {"df": rows} for key in ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite")},
         "delete_partitions": {"partitions": "city=x"}, "delete_savepoint": {"instant": "2" * 17},
         "restore": {"instant": "2" * 17}, "history": {"key": "1"}, "create_view": {"name": "v"},
+        "sync_metastore": {"uri": "thrift://127.0.0.1:1"},
     }  # fmt: skip
 
     def method(of: Callable[[], Any], name: str) -> Callable[[], Case]:

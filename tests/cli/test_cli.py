@@ -57,6 +57,7 @@ COMMANDS = [
     "table changes", "table compact", "table clean", "table savepoint", "table savepoints", "table stats", "table timeline",
     "table doctor", "table history", "table remove-leftovers",
     "table insert-overwrite", "table delete-partitions", "table rollback", "table restore", "table archive", "table maintain", "emit",
+    "table sync-metastore",
 ]  # fmt: skip
 
 

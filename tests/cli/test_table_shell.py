@@ -430,6 +430,8 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("compact", trips, "--strategy", "size"), ("strategy='size' is not one of",)),
         (("compact", trips, "--time-limit", "soon"), ("time_limit='soon' is not a time span",)),
         (("compact", trips, "--plan-size", "big"), ("plan_size is 'big'",)),
+        (("sync-metastore", trips, "metastore:9083"), ("uri takes the address of a Hive metastore",)),
+        (("sync-metastore", trips, "thrift://127.0.0.1:1", "--name", "a b"), ("name takes a name of letters",)),
         (("compact", trips, "--schedule-only", "--pending-only"), ("--schedule-only lays a plan alone",)),
     ]  # fmt: skip
     for arguments, words in wrong:

@@ -16,6 +16,7 @@
     report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
     report = table.restore(instant)                                         # takes later commits back: a quire.RestoreReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
+    report = table.sync_metastore("thrift://host:9083")                     # gives it a name in Hive's: a quire.MetastoreReport
 
     quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
     quire.consolidate(source, dest, progress=lambda event: print(event))    # each event is a quire.ProgressEvent
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from quire.table.doctor import TableHealth
     from quire.table.emit import EmitReport, emit
     from quire.table.history import RecordHistory
+    from quire.table.hive.sync import MetastoreReport
     from quire.table.maintaining import MaintenanceReport
     from quire.table.restoring import RestoreReport
     from quire.table.stats import TableStats
@@ -99,6 +101,7 @@ _HOMES = {
         "quire.table.doctor": ("TableHealth",),
         "quire.table.emit": ("EmitReport", "emit"),
         "quire.table.history": ("RecordHistory",),
+        "quire.table.hive.sync": ("MetastoreReport",),
         "quire.table.restoring": ("RestoreReport",),
         "quire.table.maintaining": ("MaintenanceReport",),
         "quire.table.upkeep": ("ArchiveReport", "CleanReport"),
@@ -156,6 +159,7 @@ __all__ = [
     "LoadReport",
     "LocalRunner",
     "MaintenanceReport",
+    "MetastoreReport",
     "NotFoundError",
     "Plan",
     "ProgressEvent",

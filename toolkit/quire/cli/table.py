@@ -11,6 +11,7 @@ import click
 import pyarrow as pa
 
 import quire
+from quire.cli.hive import sync_metastore
 from quire.cli.show import (
     AS_JSON,
     LIMIT,
@@ -462,4 +463,5 @@ TABLE = (
     remove_leftovers,
     timeline_command,
     history_command,
+    sync_metastore,
 )

@@ -24,6 +24,8 @@ from quire.table.doctor import TableHealth
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
 from quire.table.history import RecordHistory
+from quire.table.hive import sync
+from quire.table.hive.sync import MetastoreReport
 from quire.table.realtime import Merging
 from quire.table.rounds import DROP
 from quire.table.services import Services, Watched, check_instant
@@ -151,6 +153,27 @@ class Table(Services):
         Returns the DataFrame that it shows. Raises UsageError for what is not a name, and for a `LocalRunner`.
         """
         return catalog.create_view(self, name, spark, read_optimized=flag(read_optimized, "read_optimized"))
+
+    @interruptible
+    def sync_metastore(
+        self, uri: str, *, database: str = "default", name: str | None = None, location: str | None = None
+    ) -> MetastoreReport:  # fmt: skip
+        """Register the table in a Hive metastore, as Hudi's own sync does: Hive, Trino, and Spark with Hudi's bundle read it by its name.
+
+            table.sync_metastore("thrift://metastore:9083", database="lake")
+
+        uri        of the metastore's service; several with commas: the first that answers is asked
+        database   it has to be there
+        name       default: that of the table. A merge-on-read table gets two more, `name_ro` for its base files alone, and `name_rt`
+        location   the table's URL as Hadoop knows it; default: that of the table, with s3a: for s3:
+
+        Call it again after commits: columns and partitions follow the table, and what is right stays. The table itself is not changed.
+        Returns a `MetastoreReport`. Raises TransientError where no metastore answers, RefusedError where it has another table of that name
+        or refuses a change, UsageError for wrong arguments and a table without columns.
+        """
+        if self._instant:
+            raise UsageError(f"{self.url} as of {self._instant} is read, not registered. Open it with quire.Table.")
+        return sync.sync(self, uri, database, name, location)
 
     def _newest(
         self, columns: Sequence[str] | None, *, read_optimized: bool = False

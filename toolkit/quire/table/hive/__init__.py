@@ -1,0 +1,1 @@
+"""A table in a Hive metastore, whose service is spoken to over Thrift."""
