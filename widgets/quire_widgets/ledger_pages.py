@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import quire
@@ -12,6 +11,7 @@ from quire import ProgressEvent, display, plots
 from quire.errors import printable
 from quire.ledger.browse import OTHERS, Page
 from quire.ledger.ledger import Summary
+from quire.storage.once import once
 from quire_widgets import as_code, html, pages
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Overview:
     commits: pd.DataFrame
     reasons: pd.DataFrame
 
-    @cached_property
+    @once
     def picture(self) -> plots.Picture:
         """The commits, drawn."""
         return plots.commits(self.commits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -16,6 +15,7 @@ from quire.arguments import format_size
 from quire.errors import printable, scrub
 from quire.ledger.ledger import Summary
 from quire.skew import SkewResult
+from quire.storage.once import once
 from quire_widgets import html
 from quire_widgets.form import line
 from quire_widgets.pages import Grid
@@ -46,7 +46,7 @@ class LoadView:
     when: str = ""
     trouble: str = ""  # why the lag is not known, in one line
 
-    @cached_property
+    @once
     def picture(self) -> plots.Picture:
         """The commits, drawn."""
         return plots.loads(self.commits)

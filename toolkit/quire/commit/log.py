@@ -7,7 +7,6 @@ number of an entry: version v is what the entries 1..v say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 
 from quire.commit import names
 from quire.commit.checkpoints import INSTANTS
@@ -15,6 +14,7 @@ from quire.commit.entries import TABLE, Abort, Commit, Entry, Expired, Foreign, 
 from quire.commit.parts import shortened
 from quire.commit.reading import WINDOW, Reading
 from quire.errors import FormatError, StorageError
+from quire.storage.once import once
 
 
 class Log(Reading):
@@ -235,14 +235,14 @@ class Log(Reading):
         found = (self.decided(job) for job in jobs)
         return frozenset(decided[0] for decided in found if decided and decided[0] <= merged)
 
-    @cached_property
+    @once
     def _merged_instants(self) -> list[tuple[str, str, int]]:
         if not self.base:
             return []
         tables = self.base.tables(self.store, "instants", INSTANTS)
         return [row for table in tables for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
-    @cached_property
+    @once
     def _merged_jobs(self) -> dict[str, int]:
         return {job: undone for _, job, undone in self._merged_instants if undone}
 

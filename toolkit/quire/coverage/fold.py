@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +25,7 @@ from quire.coverage import segments
 from quire.coverage.finished import KEY, restated
 from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
+from quire.storage.once import once
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Fold:
             return replace(self, sources=(source,))
         return replace(self, sources=self._pieces, only=source)
 
-    @cached_property
+    @once
     def _pieces(self) -> tuple[Source, ...]:
         return tuple(s for s in self.sources if s.piece)
 

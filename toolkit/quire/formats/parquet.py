@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,6 +18,7 @@ from quire.formats import footer
 from quire.formats.damage import ARROW
 from quire.formats.footer import Chunk
 from quire.storage import Sink, Store, held
+from quire.storage.once import once
 
 GROUP = 8 << 20  # bytes of content in a row group
 WHOLE = 128 << 10  # bytes of a file that is read in one request, rather than by its footer and its columns
@@ -222,7 +222,7 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         super().__init__(source, pre_buffer=False, **more)
         self._bytes = source
 
-    @cached_property
+    @once
     def chunks(self) -> list[dict[str, Chunk]]:
         """For each row group the chunks of its columns, by path; ValueError for a damaged footer, of which Arrow must not be asked."""
         size, end = self.metadata.serialized_size, 8  # bytes behind it, of which the first four are its length

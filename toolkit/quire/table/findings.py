@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from quire.commit import names as objects
 from quire.commit.entries import TABLE, Foreign
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Store, plain
+from quire.storage.once import once
 from quire.table import file_groups, lost, timeline
 from quire.table.format import archive, names
 from quire.table.format.commits import CommitMetadata
@@ -70,7 +70,7 @@ class Seen:
         """The table's address, as users write it."""
         return plain(self.store.url)
 
-    @cached_property
+    @once
     def read(self) -> list[CommitMetadata | FormatError]:
         """The contents of the completed writes, or what is wrong with each, in their order."""
 
@@ -85,30 +85,30 @@ class Seen:
         with ThreadPoolExecutor(PARALLEL) as pool:
             return list(pool.map(content, self.line.completed))
 
-    @cached_property
+    @once
     def commits(self) -> dict[Instant, CommitMetadata]:
         """Those that can be read."""
         pairs = zip(self.line.completed, self.read, strict=True)
         return {instant: content for instant, content in pairs if isinstance(content, CommitMetadata)}
 
-    @cached_property
+    @once
     def replaced(self) -> dict[tuple[str, str], str]:
         """(partition, file group) → the instant at which another took its place."""
         ends = ((instant.time, commit.replaced) for instant, commit in self.commits.items())
         return {(partition, group): time for time, groups in ends for partition, ids in groups.items() for group in ids}
 
-    @cached_property
+    @once
     def waiting(self) -> dict[str, str]:
         """Instants of commits that are still to appear → their jobs."""
         commits = self.log.unpublished() if self.log else []
         return {commit.tasks[-1].instant: commit.job for commit in commits if commit.closer == TABLE}
 
-    @cached_property
+    @once
     def begun(self) -> set[str]:
         """The instants that are there and have not completed, at either look."""
         return {instant.time for line in (self.before, self.line) for instant in line.pending}
 
-    @cached_property
+    @once
     def nowhere(self) -> list[tuple[BaseFile | LogFile, Entry]]:
         """Files of instants of which the timeline knows nothing, nor the log that they are still to appear.
 

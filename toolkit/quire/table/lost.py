@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 
 from quire.commit.entries import LostUpdate
 from quire.errors import FormatError, NotFoundError
+from quire.storage.once import once
 from quire.table import file_groups
 from quire.table.format import compaction, log_file, names
 from quire.table.format.commits import CommitMetadata
@@ -89,17 +89,17 @@ class _Look:
     waiting: Made
     plans: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
-    @cached_property
+    @once
     def told(self) -> frozenset[str]:
         """The instants of which nobody has told yet."""
         return frozenset(instant.time for instant in self.new)
 
-    @cached_property
+    @once
     def commits(self) -> dict[str, CommitMetadata]:
         """The content of instants, as far as it was read."""
         return {instant.time: commit for made in (self.new, self.waiting) for instant, commit in made.items()}
 
-    @cached_property
+    @once
     def actions(self) -> dict[str, Instant]:
         return {instant.time: instant for instant in (*self.line.completed, *self.waiting)}
 
@@ -127,7 +127,7 @@ class _Look:
                 changed = self._changed_at(name)
                 yield from ((at, after) for at in changed if at != after and self.told & {at, after})
 
-    @cached_property
+    @once
     def _compacting(self) -> Mapping[tuple[str, str], str]:
         with suppress(FormatError):  # a damaged plan is told by whoever needs it
             return self.line.compacting()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Folder, Store
+from quire.storage.once import once
 from quire.table import archived_timeline
 from quire.table.archived_timeline import ArchivedTimeline
 from quire.table.format import archive, commits, compaction, lsm, names
@@ -117,7 +117,7 @@ class Timeline:
         decode = commits.decode if self.folder == FOLDER else commits.decode_avro
         return decode(self.store.get(name), f"{self.store.url}/{name}")
 
-    @cached_property
+    @once
     def replaced(self) -> dict[tuple[str, str], str]:
         """(partition, file group) → the instant at which another took its place."""
         ended = [i for i in self.completed if i.action == REPLACE]

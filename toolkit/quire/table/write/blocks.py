@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from quire.errors import FormatError
 from quire.formats import parquet
 from quire.formats.damage import ARROW
 from quire.storage import Sink, Store, connect
+from quire.storage.once import once
 from quire.table.format.config import TableConfig
 from quire.table.format.schema import META
 
@@ -41,7 +41,7 @@ class Closing:
     committer: str
     config: TableConfig
 
-    @cached_property
+    @once
     def store(self) -> Store:
         """The table's store, opened where it is used."""
         return connect(self.dest, self.options)

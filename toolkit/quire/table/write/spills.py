@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from quire.engine.closers import staged
 from quire.storage import Store
+from quire.storage.once import once
 from quire.table.write.blocks import BLOCK, DELETES, KEY, PIECE, Blocks, BlockWriter, Closing, Run
 from quire.table.write.rows import INSERTS, PARTITION, bytes_of, cut, in_order, prepare
 
@@ -40,7 +40,7 @@ class Spill:
     name: str
     batches: tuple[Batch, ...]
 
-    @cached_property
+    @once
     def firsts(self) -> list[tuple[str, str]]:
         return [(each.partition, each.key) for each in self.batches]
 
