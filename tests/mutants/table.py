@@ -544,6 +544,8 @@ MUTANTS = (
     m("a clean keeps a version too few", "table/retention.py", "newer >= self.versions", "newer >= self.versions - 1", first="tests/table/test_clean.py"),
     m("a clean takes the newest slice", "table/retention.py", "            if not end or (pinned", "            if (pinned", first="tests/table/test_clean.py"),
     m("a slice that a clean has taken is not missed", "table/table.py", "            retention.check_whole(line, slices, self._instant)\n", "            pass\n", first="tests/table/test_clean.py"),
+    m("a clean is blamed that took an older slice", "table/retention.py", "needed, clean, name = max(gone, default", "needed, clean, name = min(gone, default", first="tests/table/test_clean.py"),
+    m("a version is told to be readable that a later clean has taken", "table/retention.py", "first = max(cleaning.retained(*plan)[0] for plan in plans)", "first = min(cleaning.retained(*plan)[0] for plan in plans)", first="tests/table/test_clean.py"),
     m("a clean does not see a pin that came beside it", "table/rounds.py", "(mine.operation == CLEAN and isinstance(entry, Pin))", "False", first="tests/table/test_clean.py"),
     m("a clean does not see what was rolled back beside it", "table/rounds.py", "(isinstance(entry, Foreign) and entry.undone) or (mine", "False or (mine", first="tests/table/test_clean.py"),
     m("a clean and a savepoint do not see each other", "table/rounds.py", "    if any(other.operation == CLEAN or (mine.operation == CLEAN and other.operation == SAVEPOINT) for other in others):\n        return True\n", "", first="tests/table/test_clean.py"),

@@ -101,6 +101,23 @@ def test_older_slices_go_and_all_that_is_held_stays(tmp_path: Path) -> None:
     quire.recover(table.url)
 
 
+def test_the_clean_that_took_a_version_is_named_and_the_first_version_that_can_be_read(tmp_path: Path) -> None:
+    """Cleans before it took older slices of its file groups, and one after it what a savepoint had held."""
+    table, instants = written(tmp_path, 4)
+    table.savepoint(instants[0])
+    assert clean(table, versions=2).files
+    taken = clean(table, versions=1)
+    for held in (True, False):
+        line = refused(lambda: ours(table.as_of(instants[2])))
+        assert f"the clean {taken.instant} has deleted " in line
+        assert f"{instants[2]}.parquet" in line
+        assert f"It can from {instants[3]} on." in line
+        if held:
+            table.delete_savepoint(instants[0])
+            assert clean(table).files
+    ours(table.as_of(instants[3]))
+
+
 def test_a_lost_file_of_the_newest_slice_is_damage(tmp_path: Path) -> None:
     table, _ = written(tmp_path / "trips", 3)
     clean(table)

@@ -136,15 +136,18 @@ def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
         plans = list(pool.map(line.clean_of, later))
     if not all(data for data, _ in plans):
         check_not_archived(timeline.read(line.store), instant)  # since it was listed
-    for clean, (data, where) in zip(later, plans, strict=True):
-        for partition, files in cleaning.planned(data, where).items():
-            for file in files:
-                key = (partition, file.file_id)
-                if there.get(key, "") < file.instant <= instant and file.instant > line.replaced.get(key, ""):
-                    first, _ = cleaning.retained(data, where)
-                    raise RefusedError(
-                        f"{line.store.url} cannot be read as of {instant} any more: the clean {clean} has deleted "
-                        f"{names.path(partition, file.name)}, and more. "
-                        + (f"It can from {first} on. " if first else "")
-                        + "table.savepoint(instant) keeps one readable before it is cleaned."
-                    )
+    gone = (
+        (file.instant, clean, names.path(partition, file.name))
+        for clean, plan in zip(later, plans, strict=True)
+        for partition, files in cleaning.planned(*plan).items()
+        for file in files
+        if there.get(key := (partition, file.file_id), "") < file.instant <= instant and file.instant > line.replaced.get(key, "")
+    )
+    needed, clean, name = max(gone, default=("", "", ""))  # older ones of its file group have gone before, by cleans that did not matter
+    if needed:
+        first = max(cleaning.retained(*plan)[0] for plan in plans)
+        raise RefusedError(
+            f"{line.store.url} cannot be read as of {instant} any more: the clean {clean} has deleted {name}, and more. "
+            + (f"It can from {first} on. " if first else "")
+            + "table.savepoint(instant) keeps one readable before it is cleaned."
+        )
