@@ -168,18 +168,32 @@ def instants(table: Table, options: Mapping[str, Any] | None = None, *, last: in
 
 def frame(line: Timeline, last: int | None) -> pd.DataFrame:
     """See `Table.timeline`."""
+    return framed(_instants(line, last))
+
+
+def framed(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of `told` in the columns of `Table.timeline`."""
     import pandas as pd
 
-    found = pd.DataFrame(_instants(line, last), columns=["instant", "action", "state", "operation", *_NUMBERS], dtype=object)
+    found = pd.DataFrame(rows, columns=["instant", "action", "state", "operation", *_NUMBERS], dtype=object)
     return found.astype(dict.fromkeys(_NUMBERS, "Int64"))
 
 
 def _instants(line: Timeline, last: int | None) -> list[dict[str, Any]]:
+    found = every(line)
+    return told(line, found if last is None else found[max(0, len(found) - last) :])
+
+
+def every(line: Timeline) -> list[Instant]:
+    """All that `Table.timeline` has, the oldest first; nothing is read for it."""
     cleans = {i.time for i in line.pending if i.action == CLEAN}
     done_with = (Instant(time, CLEAN) for time in line.cleans - cleans if time <= line.until)
     others = (instant for instant in line.others if instant.time <= line.until)
-    every = sorted([*line.completed, *line.pending, *done_with, *others])
-    chosen = every if last is None else every[max(0, len(every) - last) :]
+    return sorted([*line.completed, *line.pending, *done_with, *others])
+
+
+def told(line: Timeline, chosen: Sequence[Instant]) -> list[dict[str, Any]]:
+    """Some instants with their numbers; one request for each write and clean."""
     done = [instant for instant in chosen if instant.state == "completed" and instant.action in WRITES]
     commits = dict(zip(done, commits_of(line, done), strict=True))
     with ThreadPoolExecutor(PARALLEL) as pool:
