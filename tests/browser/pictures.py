@@ -7,6 +7,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ SELECTOR = """\
 from quire_widgets import CommitterSelector
 CommitterSelector("s3a://lake/events", {"append", "speculation"})"""
 
+TIMELINE = """\
+from quire_widgets import TableTimeline
+TableTimeline("trips", last=13, page_size=6)"""
+
 MONITOR = """\
 from quire_widgets import LoadMonitor
 LoadMonitor("events", {source!r}, page_size=8, watch=False)"""
@@ -60,6 +65,7 @@ def main() -> None:
             _inspector(files, address, browser)
             _selector(files, address, browser)
             _monitor(files, address, browser)
+            _timeline(files, address, browser)
             browser.close()
 
 
@@ -155,6 +161,48 @@ def _monitor(files: Path, address: str, browser: Any) -> None:
         page.wait_for_timeout(500)
         _save(page, monitor, monitor.locator(".quire-reasons table"), "monitor.png", DOCS)
         notebook.close()
+
+
+def _timeline(files: Path, address: str, browser: Any) -> None:
+    _trips(files / "trips")
+    notebook, page = _opened(files, address, browser, "timeline", TIMELINE, 1240)
+    timeline = page.locator(".quire-timeline").last
+    timeline.locator('.quire-slice.quire-with-logs[title^="city=la"]').first.click()
+    timeline.locator(".quire-key input").fill("trip-00007")
+    timeline.get_by_role("button", name="History", exact=True).click()
+    timeline.locator(".quire-history table").wait_for(timeout=60_000)
+    page.wait_for_timeout(500)
+    _save(page, timeline, timeline.locator(".quire-history"), "timeline.png")
+    notebook.close()
+
+
+def _trips(place: Path) -> None:
+    """A merge-on-read table with some days behind it."""
+    here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
+    chance = random.Random(1)
+    more: dict[str, Any] = {"partition_by": "city", "ordering": "at", "type": "merge_on_read", "target_size": "80 KiB"}
+    table = quire.Table.create(place, key="id", **more)
+
+    def trips(numbers: Sequence[int], at: int) -> pa.Table:
+        cities = [("la", "ny", "sf")[n % 7 % 3] for n in numbers]
+        columns = {"fare": [round(chance.uniform(3, 90), 2) for _ in numbers], "phone": [f"{n * 7_919_273 % 10**9:09}" for n in numbers]}
+        return pa.table({"id": [f"trip-{n:05}" for n in numbers], "city": cities, "at": [at] * len(numbers), **columns})
+
+    table.upsert(trips(range(9_000), 0), **here)
+    for at in range(1, 4):
+        table.upsert(trips([7, *chance.sample(range(8, 9_000), 300 * at)], at), **here)
+    table.compact(**here)
+    table.savepoint(comment="before the new tariff")
+    table.upsert(trips(range(9_000, 15_000), 4), **here)
+    table.delete(trips(range(8_700, 9_300), 5), **here)
+    wrong = table.upsert(trips(chance.sample(range(8_000), 900), 6), **here)
+    table.rollback(wrong.instant)
+    table.compact(**here)
+    table.clean(versions=1)
+    for at in (7, 8):
+        table.upsert(trips([7, *chance.sample(range(8, 8_700), 700)], at), **here)
+    table.schedule_compaction()
+    table.upsert(trips([7, *chance.sample(range(8, 4_000), 90)], 9), **here)
 
 
 def _loads(files: Path, kafka: Mock) -> None:

@@ -73,6 +73,16 @@ def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, *, 
     return f"import quire\n\n{opened}\n{before}{called}"
 
 
+def table(url: str, has_options: bool, as_of: str, call: str, *, key: str = "", rows: tuple[int, int] = (0, 0)) -> str:
+    """`result = quire.Table(url).timeline(last=…)` or `.history(key)`; `rows`: of the last so many of the timeline the first so many."""
+    opened = f"table = quire.Table({_value('url', url)}{', storage_options=storage_options' if has_options else ''})"
+    at = f".as_of({as_of!r})" if as_of else ""
+    last, shown = rows
+    called = f"history({_value('key', key)})" if call == "history" else f"timeline(last={last})"
+    head = f".head({shown})" if shown < last else ""
+    return f"import quire\n\n{opened}{at}\nresult = table.{called}{head}"
+
+
 def advise(url: str, needs: Collection[str], hierarchical: bool | None, spark: Any) -> str:
     """`advice = quire.committers.advise(…)`, and in a comment how a session gets it."""
     arguments = [_value("url", url)]

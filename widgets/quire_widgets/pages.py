@@ -42,12 +42,13 @@ class Grid:
     rows: Sequence[Sequence[Any]]
     numbers: Sequence[str] = ()
     below: str = ""  # the directory that its paths are below
+    short: Sequence[str] = ()  # columns of words that do not break
 
     def html(self) -> str:
         """As HTML, everything escaped."""
         title = f'<p style="margin:8px 0 0"><strong>{html.text(self.caption)}</strong>'
         title += f", below {html.text(self.below)}</p>" if self.below else "</p>"
-        return html.block(title, html.table("", self.header, self.rows, self.numbers) if self.rows else "")
+        return html.block(title, html.table("", self.header, self.rows, self.numbers, short=self.short) if self.rows else "")
 
     def text(self) -> str:
         """As lines of text."""
