@@ -36,7 +36,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
-CATALOG = "tests/table/test_catalog.py"
+CATALOG, METASTORE = "tests/table/test_catalog.py", "tests/table/test_metastore.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
 BY_END = "tests/table/test_changes_by_end.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
@@ -578,6 +578,14 @@ MUTANTS = (
     m("a restore does not know a write beside it", "table/rounds.py", " or any(_rounds(log, mine.version)):\n        return True\n    line", ":\n        return True\n    line", first="tests/table/test_restore.py"),
     m("a restore takes what a savepoint holds", "table/taking_back.py", "if saved >= first)", "if False)", first="tests/table/test_restore.py"),
     m("an instant that was taken back comes again", "table/rounds.py", "            remove_states(line.store, {time})\n", "            pass\n", first="tests/table/test_restore.py"),
+    m("a partition is dropped with its files", "table/hive/metastore.py", "3: texts(values), 4: flag(False)", "3: texts(values), 4: flag(True)", first=METASTORE),
+    m("a metastore says that all is there before it is", "table/hive/sync.py", "if wanted := one.changed(there):", "if wanted := one.changed(there, seen.instant):", first=METASTORE),
+    m("a sync does not look again", "table/hive/sync.py", "            if not any(did):\n", "            if True:\n", first=METASTORE),
+    m("another table is overwritten in a metastore", "table/hive/definition.py", "if _place(location) != _place(self.location):", "if False:", first=METASTORE),
+    m("a sync forgets what others have set", "table/hive/definition.py", "kept = {name: value for name, value in has.items() if name not in stale} | properties", "kept = {**properties}", first=METASTORE),
+    m("a sync and Hudi's own change a schema back and forth", "table/hive/definition.py", "return bool(_read(one) == _read(other))", "return False", first=METASTORE),
+    m("a table that somebody else has just created is an error", "table/hive/metastore.py", 'if e.kind != EXISTS:\n                raise self.told(f"create', 'if True:\n                raise self.told(f"create', first=METASTORE),
+    m("a metastore that is away is a traceback", "table/hive/metastore.py", "            except OSError as e:\n                why", "            except TimeoutError as e:\n                why", first=METASTORE),
     m("a view of base files shows logs", "table/catalog.py", "read_optimized=read_optimized)\n    found.", "read_optimized=False)\n    found.", first=CATALOG),
     m("a view keeps the name of the one before", "table/catalog.py", "found.createOrReplaceTempView(name)", "found.createTempView(name)", first=CATALOG),
     m("a damaged footer is an error of Arrow's", "table/reading.py", "except (*ARROW, OSError, ValueError)", "except (*ARROW, ValueError)", first="tests/table/test_views.py"),

@@ -5,8 +5,9 @@ Source: Hudi's `HiveSyncTool`, `HMSDDLExecutor`, `HiveSchemaUtil` and `SparkData
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ from quire.table.hive.thrift import Fields, Value, flag, listed, mapping, number
 EXTERNAL, SYNCED = "EXTERNAL", "last_commit_time_sync"
 PART = 4_000  # characters of a property's value, which the databases behind metastores hold
 _SCHEMA = "spark.sql.sources.schema."
+_PARTS = re.compile(re.escape(_SCHEMA) + r"(numParts|part\.[0-9]+)$")
 _INPUT = "org.apache.hudi.hadoop.HoodieParquetInputFormat", "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat"
 _OUTPUT = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
 _SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
@@ -72,8 +74,10 @@ class Definition:
         """
         self._check(there)
         has: dict[str, str] = said(there, 9, {})
-        stale = {name for name in has if name.startswith(_SCHEMA)} - set(self.properties)
-        kept = {name: value for name, value in has.items() if name not in stale} | self.properties
+        # Hudi's own sync writes the same schema in other words, and would change it back.
+        properties = self.properties | ({name: has[name] for name in has if _PARTS.match(name)} if _same(has, self.properties) else {})
+        stale = {name for name in has if name.startswith(_SCHEMA)} - set(properties)
+        kept = {name: value for name, value in has.items() if name not in stale} | properties
         kept |= {SYNCED: instant} if instant else {}
         before: Fields = said(there, 7, {})
         storage = self.storage(before)
@@ -96,6 +100,19 @@ class Definition:
                 f"{where} has other partition columns in the metastore than {now}, and these cannot be changed: "
                 "drop it there, and call again."
             )
+
+
+def _same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether Spark reads the same columns from the settings."""
+    try:
+        return bool(_read(one) == _read(other))
+    except (KeyError, ValueError):  # there are none, or others than Spark's
+        return False
+
+
+def _read(properties: Mapping[str, str]) -> Any:
+    parts = int(properties[f"{_SCHEMA}numParts"])
+    return json.loads("".join(properties[f"{_SCHEMA}part.{i}"] for i in range(parts)))
 
 
 def _meant(storage: Fields) -> tuple[Any, ...]:
