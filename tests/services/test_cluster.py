@@ -19,9 +19,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import checker
+import quire
 from gathering import documents, gather, write
 from quire.storage import bare
 from services import s3
@@ -149,6 +151,31 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
         print(c.files, quire.read({claimed!r}, spark=spark).count(), ledger.inspect.unprocessed({source!r}, "spark", spark=spark).count())
     """)
     assert said.split() == ["60", "60", "20", "20", "40"]
+
+
+@pytest.mark.nightly
+def test_a_table_is_a_view_there_too(driver: Driver, tmp_path: Path) -> None:
+    """Base files by Spark's reader and logs by tasks, under one name; a commit that comes later is in it once the view is made again."""
+    table = quire.Table.create(tmp_path / "t", key="id", ordering="at", type="merge_on_read")
+
+    def upsert(**fares: int) -> None:
+        rows = [{"id": key, "at": fare, "fare": fare} for key, fare in fares.items()]
+        table.upsert(pa.Table.from_pylist(rows), spark=quire.LocalRunner(), progress=False)
+
+    def shown(renewed: str = "") -> str:
+        return driver(f"""
+            {renewed}
+            print({{row.id: row.fare for row in spark.sql("SELECT id, fare FROM trips ORDER BY id").collect()}})
+        """)
+
+    upsert(a=1, b=2)
+    upsert(a=9)
+    view = f"quire.Table({str(tmp_path / 't')!r}).create_view('trips', spark=spark"
+    assert shown(f"{view})").strip() == "{'a': 9, 'b': 2}"
+    upsert(c=3)
+    assert shown().strip() == "{'a': 9, 'b': 2}"
+    assert shown(f"{view})").strip() == "{'a': 9, 'b': 2, 'c': 3}"
+    assert shown(f"{view}, read_optimized=True)").startswith("{'a': 1, 'b': 2")
 
 
 def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path: Path) -> None:
