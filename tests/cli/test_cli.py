@@ -55,8 +55,8 @@ COMMANDS = [
     "ledger lag", "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
     "table", "table create", "table show", "table upsert", "table insert", "table bulk-insert", "table delete", "table snapshot",
     "table changes", "table compact", "table clean", "table savepoint", "table savepoints", "table stats", "table timeline",
-    "table doctor", "table history", "table remove-leftovers",
-    "table insert-overwrite", "table delete-partitions", "table rollback", "table restore", "table archive", "table maintain", "emit",
+    "table doctor", "table history", "table remove-leftovers", "table insert-overwrite", "table cluster",
+    "table delete-partitions", "table rollback", "table restore", "table archive", "table maintain", "emit",
     "table sync-metastore",
 ]  # fmt: skip
 

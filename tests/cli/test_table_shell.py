@@ -184,6 +184,23 @@ def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:
     assert content(place) == before
 
 
+def test_files_are_clustered(run: Run, tmp_path: Path) -> None:
+    place, first = tmp_path / "k", file(tmp_path / "a.csv", FIRST)
+    second = file(tmp_path / "b.csv", "id,city,at,fare\nc,sf,3,\nd,sf,1,0.5\n")
+    assert run("table", "create", place, "--key", "id", "--partition-by", "city", "--ordering", "at")[0] == 0
+    for each in (first, second):
+        assert run("table", "bulk-insert", place, each, "--quiet")[0] == 0
+    before = content(place)
+    how = ("--sort", "city,fare", "--curve", "hilbert")
+    planned = answer(run("table", "cluster", place, *how, "--dry-run", "--json"))
+    assert (planned["file_groups"], planned["files"], planned["dry_run"], planned["sort"]) == (3, 0, True, ["city", "fare"])
+    done = answer(run("table", "cluster", place, *how, "--partition", "sf", "--quiet", "--json"))
+    assert (done["file_groups"], done["files"], done["curve"]) == (2, 1, "hilbert")
+    code, out, _ = run("table", "cluster", place, *how, "--partition", "sf", "--quiet")
+    assert (code, "0 file groups" in out) == (0, True)
+    assert content(place) == before
+
+
 def test_partitions_are_replaced_and_taken_away(run: Run, tmp_path: Path) -> None:
     place, first, second = tmp_path / "p", file(tmp_path / "a.csv", FIRST), file(tmp_path / "b.jsonl", SECOND)
     assert run("table", "create", place, "--key", "id", "--partition-by", "city", "--ordering", "at")[0] == 0
@@ -420,10 +437,14 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("delete-partitions", trips, "city=sf", "nowhere", "--yes"), ("has no partition 'city=nowhere'",)),
         (("delete-partitions", trips, "city=sf", "--batch", ""), ("batch takes a name",)),
         (("compact", trips), ("is a copy-on-write table",)),
+        (("cluster", trips, "--sort", "fair"), ("sort names 'fair'", "not a column", "fare")),
+        (("cluster", trips, "--curve", "spiral"), ("unknown curve 'spiral'",)),
+        (("cluster", trips, "--partition", "nowhere"), ("has no partition 'city=nowhere'",)),
         (("clean", trips, "--keep-for", "soon"), ("keep_for='soon' is not a time span",)),
         (("clean", trips, "--keep-for", "1 h", "--versions", "1"), ("two ways to say what stays",)),
         (("clean", trips, "--versions", "0"), ("versions takes how many slices",)),
         (("maintain", trips, "--max-runs", "2"), ("every=",)),
+        (("maintain", trips, "--small-files", "0"), ("small_files takes how many small files",)),
         (("archive", trips, "--keep", "0"), ("keep takes how many completed writes",)),
         (("savepoint", trips, "--delete"), ("--delete takes --instant",)),
         (("savepoint", trips, "--instant", "today"), ("instant takes an instant",)),

@@ -1,4 +1,4 @@
-"""Partitions that quire replaces and takes away, as JVM Hudi 0.15.0 and 1.2.0 read them; both write on, and replace in their turn."""
+"""Partitions that quire replaces, takes away and clusters, as JVM Hudi 0.15.0 and 1.2.0 read them; both write on in their turn."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ def test_the_jvm_reads_what_quire_replaces_and_replaces_on(
         cities, report = {each["city"] for each in rows}, None
         if operation == "delete_partitions":
             report = table.delete_partitions(sorted(cities), progress=False)
+        elif operation == "cluster":
+            assert table.cluster(sort=["fare", "ts"], curve="hilbert", spark=LOCAL, progress=False).instants
         elif who == "quire":
             report = getattr(table, operation)(frame(*rows), spark=LOCAL, progress=False)
         else:
@@ -68,7 +70,7 @@ def test_the_jvm_reads_what_quire_replaces_and_replaces_on(
         if operation in ("insert_overwrite", "delete_partitions"):
             for gone in [key for key, each in expected.items() if each["city"] in cities]:
                 del expected[gone]
-        if operation != "delete_partitions":
+        if operation not in ("delete_partitions", "cluster"):
             expected.update((each["id"], {name: each[name] for name in NAMES}) for each in rows)
         assert by_id(table.snapshot(spark=LOCAL)) == expected, (who, operation)
         assert by_id(jvm.read(table.url)) == expected, (who, operation)
@@ -81,7 +83,12 @@ def test_the_jvm_reads_what_quire_replaces_and_replaces_on(
     step("quire", "upsert", row("a", 4), row("l", 4, "la"))
     step("quire", "insert_overwrite", row("a", 1), row("x", 1))
     step("quire", "upsert", row("a", 5), row("y", 5))
+    if not buckets:
+        step("quire", "cluster")
     step("jvm", "upsert", row("x", 6), row("z", 6))
+    if not buckets:
+        step("quire", "cluster")
+        step("quire", "upsert", row("x", 7), row("z", 7))
     step("quire", "delete_partitions", row("l", 1, "la"))
     step("jvm", "upsert", row("m", 2, "la"), row("a", 7))
     step("quire", "upsert", row("l", 1, "la"))

@@ -155,7 +155,7 @@ def test_writers_commit_while_a_plan_is_carried_out_and_neither_begins_again(tmp
     table, instants = table_with_logs(tmp_path / "trips"), list[str]()
 
     def during(*given: Any, **more: Any) -> Any:
-        instants.append(given[3])
+        instants.append(given[1].instant)
         if len(instants) == 1:
             write(table, "upsert", frame(("a", "sf", 7, 7.0), ("b", "sf", 8, 8.0)))
         return write_files(*given, **more)

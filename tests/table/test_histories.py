@@ -64,12 +64,18 @@ COMPACTS = st.builds(
     Call, st.just("compact"), st.just([]), st.one_of(st.just(0), st.integers(1, 40)),
     st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
 )  # fmt: skip
+CLUSTERS = st.builds(
+    Call, st.just("cluster"), KEYS, st.one_of(st.just(0), st.integers(1, 30)),
+    st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
+)  # fmt: skip
 BACK = st.builds(
     Call, st.sampled_from(["rollback", "restore", "archive"]), KEYS, st.one_of(st.just(0), st.integers(1, 20)),
     st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
 )  # fmt: skip
 OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([]), st.just(0), st.just(""), st.just(""))
-CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLEANS, OTHERS, BACK]).flatmap(lambda kind: kind)  # one_of takes equal ones for one
+CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLUSTERS, CLEANS, OTHERS, BACK]).flatmap(
+    lambda kind: kind
+)  # one_of takes equal ones for one
 HISTORIES = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(list(sim.TABLES)),
@@ -162,6 +168,7 @@ class Story:
     gone: str = ""  # before it a clean has taken slices
     known: Known | None = None  # of a merge-on-read table
     knew: dict[str, Known] = field(default_factory=dict)  # after each instant
+    buckets: bool = False
 
     def count(self, what: str) -> None:
         self.said[what] = self.said.get(what, 0) + 1
@@ -220,7 +227,7 @@ class Story:
 
     def play(self, number: int, call: Call) -> None:
         """A step, and what readers see during and after it."""
-        if call.operation == "compact" and self.known is None:
+        if (call.operation == "compact" and self.known is None) or (call.operation == "cluster" and self.buckets):
             return
         self.count(call.operation)
         if call.operation == "checkpoint":
@@ -236,6 +243,8 @@ class Story:
             self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
         elif call.operation == "compact":
             self.compact(call)
+        elif call.operation == "cluster":
+            self.cluster(call)
         else:
             self.write(f"batch {number}", call)
         self.agree()
@@ -293,6 +302,24 @@ class Story:
         self.as_user(work)
         assert self.known is not None
         self.known = self.known.compacted()
+
+    def cluster(self, call: Call) -> None:
+        """A clustering that may die, and is completed then: no row changes, and deletes in logs are forgotten."""
+        sort, curve = [("ts", "linear"), (["fare", "ts"], "hilbert"), (["city", "id"], "z-order")][len(call.rows) % 3]
+
+        def work() -> Any:
+            return self.table.cluster(sort=sort, curve=curve, spark=LOCAL, progress=False)
+
+        if not self.done():
+            return
+        self.serve(call, work)
+        self.as_user(work)
+        self.known = self.known and self.known.compacted()
+        self.world.settle()
+        for instant in self.done():
+            self.states.setdefault(instant, self.now)
+            if self.known is not None:
+                self.knew.setdefault(instant, self.known)
 
     def clean(self, call: Call) -> None:
         """A clean that may die: no row changes, and older instants are read, or refused in one line."""
@@ -404,7 +431,7 @@ def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[
     ordering = "ts" if logs else ordering
     sim.forget_all()
     world = sim.World(kind=sim.TABLES[kind], observe=False)
-    story = Story(world, folder, ordering, known=Known(index == "bucket") if logs else None)
+    story = Story(world, folder, ordering, known=Known(index == "bucket") if logs else None, buckets=index == "bucket")
     with world.installed():
         with world.acting(sim.Actor("first")):
             buckets = (1 if logs else 2) if index == "bucket" else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from test_clean import files, refused, written
 from test_compaction import table_with_logs
-from test_writes import LOCAL, frame, ours, theirs, write
+from test_writes import LOCAL, create, frame, ours, theirs, write
 
 import quire
 from quire.errors import RefusedError
@@ -56,6 +56,24 @@ def test_logs_are_compacted_first(tmp_path: Path) -> None:
     table.schedule_compaction()
     assert maintain(table, log_ratio=1e9).due["compact"] == "1 plans are pending"
     assert not quire.recover(table.url).open
+
+
+def test_many_small_files_are_clustered(tmp_path: Path) -> None:
+    table = create(tmp_path / "trips")
+    for n in range(3):
+        write(table, "bulk_insert", frame((f"a{n}", "sf", n, 1.0), (f"b{n}", "la", n, 1.0)))
+    now = ours(table)
+    assert "cluster" not in maintain(table, dry_run=True, small_files=7).due
+    assert "6 small files" in maintain(table, dry_run=True, small_files=6).due["cluster"]
+    report = maintain(table, small_files=6)
+    assert report.clustering is not None
+    assert (report.clustering.file_groups, report.clustering.files, report.hindered) == (6, 2, {})
+    assert "6 file groups, which became 2" in str(report)
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    assert "cluster" not in maintain(table, small_files=1).due
+    bucket = create(tmp_path / "bucket", index="bucket", buckets=2)
+    write(bucket, "upsert", frame(("a", "sf", 1, 1.0), ("b", "sf", 1, 1.0)))
+    assert "cluster" not in maintain(bucket, small_files=1).due, "its keys say the file groups"
 
 
 def test_a_little_more_than_what_stays_is_not_worth_an_archive(tmp_path: Path) -> None:

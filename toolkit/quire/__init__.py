@@ -12,7 +12,8 @@
     report = table.upsert(df)                                               # a quire.TableReport
     report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
     report = quire.emit(table, "kafka://host:9092/topic")                   # what commits change, as records: a quire.EmitReport
-    report = table.maintain(every="10 min")                                 # what is due of these three: a quire.MaintenanceReport
+    report = table.cluster(sort="city")                                     # fewer, larger, sorted files: a quire.ClusterReport
+    report = table.maintain(every="10 min")                                 # what is due of these: a quire.MaintenanceReport
     report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
     report = table.restore(instant)                                         # takes later commits back: a quire.RestoreReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from quire.spark.session import session
     from quire.spark.shipping import install_on
     from quire.storage.secret import secret
+    from quire.table.cluster import ClusterReport
     from quire.table.compacting import CompactionReport
     from quire.table.doctor import TableHealth
     from quire.table.emit import EmitReport, emit
@@ -97,6 +99,7 @@ _HOMES = {
         "quire.spark.session": ("session",),
         "quire.spark.shipping": ("install_on",),
         "quire.storage.secret": ("secret",),
+        "quire.table.cluster": ("ClusterReport",),
         "quire.table.compacting": ("CompactionReport",),
         "quire.table.doctor": ("TableHealth",),
         "quire.table.emit": ("EmitReport", "emit"),
@@ -150,6 +153,7 @@ __all__ = [
     "AllQuarantined",
     "ArchiveReport",
     "CleanReport",
+    "ClusterReport",
     "CompactionReport",
     "DataLossError",
     "EmitReport",

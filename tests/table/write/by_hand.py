@@ -20,10 +20,12 @@ from quire.table import file_groups, timeline
 from quire.table.format import names
 from quire.table.format.commits import encode
 from quire.table.format.config import TableConfig
+from quire.table.format.schema import storable
 from quire.table.settings import Settings
 from quire.table.table import Table
 from quire.table.write import commit
 from quire.table.write.blocks import DELETES, KEY, BlockWriter, Closing, Run
+from quire.table.write.output import Work
 from quire.table.write.targets import Target, row_size, targets
 from quire.table.write.write import Written, write
 
@@ -78,9 +80,8 @@ class Hand:
         return targets(list(runs), file_groups.newest(self.store, line), self.target_size, row_size(line), **settings)
 
     def write(self, found: Sequence[Target], instant: str, runner: Any = None) -> list[Written]:
-        return write(
-            runner or quire.LocalRunner(), self.closing, found, instant, self.columns, kept=Settings(change_files=self.change_files)
-        )
+        work = Work(self.closing, instant, storable(self.columns), Settings(change_files=self.change_files))
+        return write(runner or quire.LocalRunner(), work, found)
 
     def publish(self, written: Sequence[Written], instant: str, operation: str = "upsert") -> None:
         by, files = committer(self.closing.committer, self.store), commit.files(written)

@@ -351,7 +351,36 @@ def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **gi
 
 @click.command()
 @click.argument("url")
+@click.option("--sort", multiple=True, help="By this column (again, or with commas, for more); default: as the newest clustering.")
+@click.option("--curve", default="linear", show_default=True, help="linear: by one column after the other; z-order, hilbert: by all alike.")
+@click.option("--partition", "partitions", multiple=True, help="Cluster this partition alone (again for more): its path, or its value.")
+@click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
+@click.option("--plan-size", default="1 GiB", show_default=True, help="Bytes of files that one job reads, with their unit.")
+@click.option("--dry-run", is_flag=True, help="Do nothing, and say what would be clustered.")
+@STORE_OPTION
+@STORE_SECRET
+@MASTER
+@AS_JSON
+@QUIET
+def cluster(
+    url: str, sort: tuple[str, ...], partitions: tuple[str, ...], dry_run: bool, master: str | None, as_json: bool, quiet: bool,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Lay rows out anew in fewer, larger, sorted files, beside whoever writes; no row changes."""
+    table, _ = _opened(url, given.pop("options"), given.pop("secrets"))
+    given |= {"sort": _listed(sort), "partitions": list(partitions) or None}
+    foreseen = table.cluster(**given, dry_run=True, progress=False)  # a wrong argument is said at once, not after Spark's start
+    if dry_run or not foreseen.file_groups:
+        show(foreseen, as_json)
+        return
+    with spark_of(master) as spark:
+        show(table.cluster(**given, spark=spark, progress=not quiet), as_json)
+
+
+@click.command()
+@click.argument("url")
 @click.option("--log-ratio", type=float, default=0.1, show_default=True, help="Compact once logs have this share of base files' bytes.")
+@click.option("--small-files", type=int, default=20, show_default=True, help="Cluster once so many small files can become fewer.")
 @click.option("--keep-for", default="24 h", show_default=True, help="Clean what was superseded so long ago.")
 @click.option("--keep", type=int, default=100, show_default=True, help="Archive all but so many completed writes.")
 @click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
@@ -363,7 +392,7 @@ def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **gi
 @AS_JSON
 @QUIET
 def maintain(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Do what is due at a table: compact, clean, archive, each only where it is worth its time."""
+    """Do what is due at a table: compact, cluster, clean, archive, each only where it is worth its time."""
     table, _ = _opened(url, options, secrets)
     show(table.maintain(**given, progress=not quiet), as_json)
 
@@ -451,6 +480,7 @@ TABLE = (
     snapshot,
     changes,
     compact,
+    cluster,
     archive,
     maintain,
     clean,

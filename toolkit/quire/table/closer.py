@@ -29,6 +29,7 @@ from quire.storage import Patience, Store
 from quire.table import (
     archive,
     cleaning,
+    clustering,
     compaction,
     file_groups,
     realtime,
@@ -45,11 +46,12 @@ from quire.table.file_groups import Slice
 from quire.table.format import commits, config, names
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
-from quire.table.rounds import ARCHIVE, BACK, DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
+from quire.table.format.schema import storable
+from quire.table.rounds import ARCHIVE, BACK, CLUSTER, DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
 from quire.table.settings import Settings, opened
 from quire.table.timeline import CLEAN, COMPACTION, REPLACE, SAVEPOINT
 from quire.table.view import Body, View, look, there
-from quire.table.write import columns, sort, tag, targets, write
+from quire.table.write import columns, output, sort, tag, targets, write
 from quire.table.write import commit as made
 from quire.table.write.blocks import Closing
 from quire.table.write.sort import Sorted
@@ -193,20 +195,20 @@ class _Job:
 
     def _body(self, tasks: list[Task]) -> Body | None:
         """The work of each round; None: the job is over."""
-        if self.operation == SCHEDULE:
-            return compaction.Schedule(self.config, compaction.asked_for(self.head.intent))
-        if self.operation == CLEAN:
-            return cleaning.Clean(cleaning.keep_of(self.head.intent))
-        if self.operation == SAVEPOINT:
-            return cleaning.Savepoint(str(self.head.intent.get("instant", "")), str(self.head.intent.get("comment", "")))
-        if self.operation in BACK:
-            return taking_back.TakeBack(self.operation, str(self.head.intent.get("instant", "")))
-        if self.operation == ARCHIVE:
-            return archive.Archive(int(str(self.head.intent["keep"])))
-        if self.operation == DROP:
-            return replacing.Drop(self.config, replacing.asked_for(self.head.intent))
-        if self.operation == made.COMPACT:
-            return compaction.Run(self.runner, self.config, str(self.head.intent.get("batch", "")), self.progress)
+        intent, runner, bars = self.head.intent, self.runner, self.progress
+        instant = str(intent.get("instant", ""))
+        services: dict[str, Callable[[], Body]] = {
+            SCHEDULE: lambda: compaction.Schedule(self.config, compaction.asked_for(intent)),
+            made.COMPACT: lambda: compaction.Run(runner, self.config, str(intent.get("batch", "")), bars),
+            CLUSTER: lambda: clustering.Cluster(runner, self.config, self.settings.target, *clustering.asked_for(intent), bars),
+            DROP: lambda: replacing.Drop(self.config, replacing.asked_for(intent)),
+            CLEAN: lambda: cleaning.Clean(cleaning.keep_of(intent)),
+            SAVEPOINT: lambda: cleaning.Savepoint(instant, str(intent.get("comment", ""))),
+            ARCHIVE: lambda: archive.Archive(int(str(intent["keep"]))),
+            **dict.fromkeys(BACK, lambda: taking_back.TakeBack(self.operation, instant)),
+        }
+        if self.operation in services:
+            return services[self.operation]()
         found = self._done(self.head.tasks + SORTED, lambda number: self._sort(number, tasks))
         return (
             None if found is None else _Rows(self.runner, self.work, tasks, self._sorted(found), self.config, self.settings, self.progress)
@@ -340,9 +342,7 @@ class _Rows:
         if not aims:
             return []
         kept = msgspec.structs.replace(self.settings, change_files=self.settings.change_files and not self._appends)
-        return write.write(
-            self.runner, closing, aims, view.drawn, self.columns, kept=kept, progress=self.progress
-        )  # fmt: skip
+        return write.write(self.runner, output.Work(closing, view.drawn, storable(self.columns), kept), aims, progress=self.progress)
 
     def _columns(self, view: View, now: pa.Schema) -> pa.Schema:
         """The columns of the table after the commit."""

@@ -27,6 +27,7 @@ from quire.table.view import View, there
 from quire.table.write import commit as made
 from quire.table.write import write
 from quire.table.write.blocks import Closing
+from quire.table.write.output import Work
 from quire.table.write.targets import Target
 from quire.table.write.write import Written
 
@@ -109,7 +110,8 @@ class Run:
         rows, line = schema.with_meta(self.columns), view.line.as_of(self.instant)
         merging = realtime.merging_of(self.config, line, rows, store.url)
         aims = [Target(one.partition, one.group, one, (), compacts=True) for one in self.slices]
-        return write.write(self.runner, closing, aims, self.instant, self.columns, merging=merging, progress=self.progress)
+        work = Work(closing, self.instant, schema.storable(self.columns), merging=merging)
+        return write.write(self.runner, work, aims, progress=self.progress)
 
     def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
         """See `Body`."""

@@ -1,4 +1,4 @@
-"""The call that does what is due at a table: compact, clean, archive, in this order, each only where it is worth its time.
+"""The call that does what is due at a table: compact, cluster, clean, archive, in this order, each only where it is worth its time.
 
 what is due (listings alone) → each service, while there is time → report; with `every` again and again
 """
@@ -19,7 +19,9 @@ from quire.progress import Progress
 from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import archive, cleaning, retention, timeline
+from quire.table import index as indexes
 from quire.table import stats as health
+from quire.table.cluster import ClusterReport
 from quire.table.compacting import CompactionReport
 from quire.table.format import config
 from quire.table.settings import opened
@@ -28,7 +30,7 @@ from quire.table.upkeep import ArchiveReport, CleanReport
 if TYPE_CHECKING:
     from quire.table.services import Services
 
-COMPACT, CLEAN, ARCHIVE = "compact", "clean", "archive"
+COMPACT, CLUSTER, CLEAN, ARCHIVE = "compact", "cluster", "clean", "archive"
 SLACK = 1.5  # times `keep`: so many writes are on the timeline before it is worth an archive
 
 
@@ -37,8 +39,9 @@ class MaintenanceReport(display.Shown):
     """The result of a call that maintains a table.
 
     dest        the table
-    due         what was due when it began: "compact", "clean", "archive", each with the reason
+    due         what was due when it began: "compact", "cluster", "clean", "archive", each with the reason
     compaction  the `CompactionReport` of what was done; None: nothing was due
+    clustering  the `ClusterReport`, likewise
     clean       the `CleanReport`, likewise
     archive     the `ArchiveReport`, likewise
     hindered    what was due and could not be done, each with the reason: the next call tries again
@@ -53,6 +56,7 @@ class MaintenanceReport(display.Shown):
     dest: str
     due: Mapping[str, str] = dataclasses.field(default_factory=dict)
     compaction: CompactionReport | None = None
+    clustering: ClusterReport | None = None
     clean: CleanReport | None = None
     archive: ArchiveReport | None = None
     hindered: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -70,6 +74,8 @@ class MaintenanceReport(display.Shown):
         rows: dict[str, object] = {f"{name} is due": why for name, why in self.due.items()} or {"due": "nothing"}
         if self.compaction is not None:
             rows["compacted"] = f"{self.compaction.file_groups:,} file groups"
+        if self.clustering is not None:
+            rows["clustered"] = f"{self.clustering.file_groups:,} file groups, which became {self.clustering.files:,}"
         if self.clean is not None:
             rows["deleted"] = f"{self.clean.files:,} files ({format_size(self.clean.bytes)})"
         if self.archive is not None:
@@ -85,21 +91,24 @@ class Wanted:
     """The arguments of a call, checked: spans in seconds."""
 
     log_ratio: float
+    small_files: int
     keep_for: float
     keep: int
     limit: float | None
 
     @classmethod
-    def of(cls, log_ratio: float, keep_for: str | float, keep: int, time_limit: str | float | None) -> Wanted:
+    def of(cls, log_ratio: float, small_files: int, keep_for: str | float, keep: int, time_limit: str | float | None) -> Wanted:
         """UsageError for what is not an argument."""
         if isinstance(log_ratio, bool) or not isinstance(log_ratio, int | float) or not 0 <= log_ratio < float("inf"):
             raise UsageError(f"log_ratio takes bytes of logs by bytes of base files, such as 0.1, and not {quoted(log_ratio)}")
+        if type(small_files) is not int or small_files < 1:
+            raise UsageError(f"small_files takes how many small files are worth a clustering, 1 or more, and not {quoted(small_files)}")
         if type(keep) is not int or keep < 1:
             raise UsageError(f"keep takes how many completed writes stay on the timeline, 1 or more, and not {quoted(keep)}")
         limit = None if time_limit is None else seconds(time_limit, "time_limit")
         if limit == 0:
             raise UsageError("time_limit is 0, and has to be longer: write for example '10 min'.")
-        return cls(float(log_ratio), seconds(keep_for, "keep_for"), keep, limit)
+        return cls(float(log_ratio), small_files, seconds(keep_for, "keep_for"), keep, limit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +136,10 @@ class Maintaining:
                 yield COMPACT, f"{len(pending):,} plans are pending"
             elif stats.logs and stats.log_bytes >= wanted.log_ratio * stats.bytes:
                 yield COMPACT, f"logs have {stats.log_ratio:.0%} of the bytes of base files, and may have {wanted.log_ratio:.0%}"
+        if not indexes.named(indexes.of(has)).computes:  # else the key says the file group
+            foreseen = self.table.cluster(dry_run=True, progress=False)
+            if foreseen.file_groups >= wanted.small_files:
+                yield CLUSTER, f"{foreseen.file_groups:,} small files ({format_size(foreseen.read)}) can become fewer"
         keep = cleaning.keep_of({"keep_for": wanted.keep_for})
         dead = retention.dead(store, line, keep, line.savepoints, cleaning.pinned(log))
         if dead.files:
@@ -154,7 +167,7 @@ class Maintaining:
             except QuireError as e:
                 hindered[name] = str(e)
         return MaintenanceReport(
-            self.table.url, due, done.get(COMPACT), done.get(CLEAN), done.get(ARCHIVE), hindered, tuple(left),
+            self.table.url, due, done.get(COMPACT), done.get(CLUSTER), done.get(CLEAN), done.get(ARCHIVE), hindered, tuple(left),
             seconds=time.monotonic() - began,
         )  # fmt: skip
 
@@ -163,6 +176,7 @@ class Maintaining:
         limit = None if wanted.limit is None else max(0.001, round(wanted.limit - spent, 3))
         return {
             COMPACT: lambda: table.compact(time_limit=limit, spark=self.spark, progress=self.progress),
+            CLUSTER: lambda: table.cluster(time_limit=limit, spark=self.spark, progress=self.progress),
             CLEAN: lambda: table.clean(keep_for=wanted.keep_for, progress=self.progress),
             ARCHIVE: lambda: table.archive(keep=wanted.keep, progress=self.progress),
         }

@@ -20,6 +20,7 @@ from quire.table.file_groups import Slice
 from quire.table.format import cleaning, config
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import Instant
+from quire.table.rounds import CLUSTER
 from quire.table.timeline import CLEAN, PARALLEL, WRITES, Timeline
 from quire.table.view import there
 
@@ -214,7 +215,8 @@ def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
     if commit is None:
         return said | dict.fromkeys(_NUMBERS)
     stats = [stat for _, stat, _ in commit.files()]
-    changes = () if commit.compacted else stats  # what a compaction brings into base files had been changed before
+    moved = commit.compacted or (commit.operation_type or "").lower() == CLUSTER
+    changes = () if moved else stats  # what a compaction brings into base files had been changed before
     counts = {word: sum(getattr(stat, name) for stat in changes) for word, name in _WORDS.items()}
     operation = (commit.operation_type or "").lower() or None
     return said | {

@@ -19,7 +19,7 @@ from quire.engine.take_up import Identity, with_state
 from quire.errors import UsageError
 from quire.storage import plain
 from quire.table import rounds, taking_back, timeline
-from quire.table.rounds import BACK, ROLLBACK, Round
+from quire.table.rounds import BACK, CLUSTER, ROLLBACK, Round
 from quire.table.service import Service
 from quire.table.settings import opened
 from quire.table.taking_back import NothingToTakeBack
@@ -145,6 +145,6 @@ def _again(log: Log, said: Round) -> tuple[Sequence[Commit], Sequence[Commit]]:
     taken = set(said.taken)
     jobs = dict.fromkeys(job for instant, job, _ in log.instant_rows() if job and instant in taken)
     commits = [commit for job in jobs if isinstance(commit := log.outcome(job), Commit)]
-    writes = [commit for commit in commits if rounds.round_of(commit.tasks[-1]).operation not in (*BACK, COMPACT)]
+    writes = [commit for commit in commits if rounds.round_of(commit.tasks[-1]).operation not in (*BACK, CLUSTER, COMPACT)]
     fed = [commit for commit in writes if any(task.coverage.segment for task in commit.tasks)]
     return [commit for commit in writes if commit not in fed], fed

@@ -34,6 +34,7 @@ from quire.table.write.commit import COMPACT
 _MOVED = f"{names.FOLDER}/timeline"  # where instants are once another program has upgraded the table
 UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition, as both may hold the same key
 OVERWRITE, DROP = "insert_overwrite", "delete_partition"  # which end all file groups of their partitions
+CLUSTER = "cluster"  # the operation that lays rows out anew, in other file groups; it changes no row
 ARCHIVE = "archive"  # the operation that takes instants off the timeline; its instant is the first that stays
 CONTENT = "instant.json"  # in the attempt's folder
 ROLLBACK, RESTORE = "rollback", "restore"  # which take writes back
@@ -53,7 +54,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     planned           the file groups of the plan that it lays
     held              the savepoints that it has seen
     readable          the first instant as of which the table can be read after a clean
-    replaced          partition → its file groups, which end with the instant; () where it had none
+    replaced          partition → file groups of it that end with the instant: all but for a clustering; () where it had none
     taken             the instants of the writes that it takes back
     saw, columns      the columns of the table that it was computed with, and those after it, each as `columns_id` names them; "": it
                       says nothing of them
@@ -311,7 +312,7 @@ def over(log: Log, done: Task) -> bool:
         return _holds_others(log, mine)
     if mine.operation == ARCHIVE:
         return _takes_what_is_held(log, mine)
-    if (mine.operation == SCHEDULE and _hindered(log, mine)) or (mine.columns and _other_columns(log, mine)):
+    if (mine.operation in (SCHEDULE, CLUSTER) and _hindered(log, mine)) or (mine.columns and _other_columns(log, mine)):
         return True
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
     if any(
@@ -339,7 +340,9 @@ def _other_columns(log: Log, mine: Round) -> bool:
 
 def _replaces(done: Task, other: _Touched) -> bool:
     """Whether a round or another commit replaces all rows of a partition into which the other one of them writes, in whatever files."""
-    return not (other.replaced.isdisjoint(_partitions(done)) and other.partitions.isdisjoint(round_of(done).replaced))
+    mine = round_of(done)
+    ends = () if mine.operation == CLUSTER else mine.replaced
+    return not (other.replaced.isdisjoint(_partitions(done)) and other.partitions.isdisjoint(ends))
 
 
 def pending_elsewhere(log: Log, line: Timeline) -> Instant | None:
@@ -351,7 +354,7 @@ def pending_elsewhere(log: Log, line: Timeline) -> Instant | None:
 
 
 def _hindered(log: Log, mine: Round) -> bool:
-    """Whether a plan would lack logs that another program is writing, or name what another plan names."""
+    """Whether a plan, or a clustering, would lack logs that another program is writing; or a plan name what another plan names."""
     line = timeline.read(log.store)
     plans = {group for (_, group), instant in line.compacting().items() if instant != mine.instant}
     return bool(plans & set(mine.planned)) or pending_elsewhere(log, line) is not None
@@ -433,7 +436,8 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
                 yield _Touched(said.instant, frozenset(), frozenset(), writes=False)
                 continue
             done, inserts = entry.tasks[-1], frozenset(said.inserts if said.operation in UPSERTS else ())
-            yield _Touched(said.instant, _groups(done), inserts, _partitions(done), frozenset(said.replaced))
+            ends = frozenset(() if said.operation == CLUSTER else said.replaced)  # whose rows are in other files as they were
+            yield _Touched(said.instant, _groups(done), inserts, _partitions(done), ends)
 
 
 def leaves_instant(done: Task) -> bool:

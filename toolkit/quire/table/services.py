@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quire.arguments import flag
@@ -14,6 +14,8 @@ from quire.spark.runner import LocalRunner, runner_of
 from quire.storage import Store, connect
 from quire.storage.within import marked
 from quire.table import doctor, restoring, upkeep
+from quire.table.cluster import Clustering, ClusterReport
+from quire.table.cluster import Wanted as LayOut
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
 from quire.table.doctor import OLD
 from quire.table.format import names
@@ -86,6 +88,40 @@ class Services:
         return Compacting(to, self._options, runner_of(spark, connect(to, self._options)), Progress(progress), asked=asked)
 
     @interruptible
+    def cluster(
+        self, *, sort: str | Sequence[str] | None = None, curve: str = "linear", partitions: Any = None,
+        time_limit: str | float | None = None, plan_size: str | int = "1 GiB", dry_run: bool = False, spark: Any = None,
+        progress: bool | Callable[[ProgressEvent], object] = True,
+    ) -> ClusterReport:  # fmt: skip
+        """Lay rows out anew in fewer, larger files, sorted by columns or along a curve, beside whoever writes; no row changes.
+
+            table.cluster()
+            report = table.cluster(sort=["city", "ts"], curve="hilbert")
+
+        Small files of a partition become files of the table's target size. With `sort` all files are sorted, too, that are not yet.
+
+        sort        a column, or several: readers that ask for few of their values pass over most row groups. Default: as the newest
+                    clustering had it, else by record keys, which makes upserts look into fewer files
+        curve       "linear": by the first column, then by the next; "z-order" or "hilbert": by all of them alike
+        partitions  cluster these alone, named as in `delete_partitions`
+        time_limit  begin nothing more after so long ("10 min", or seconds)
+        plan_size   bytes of files that one job reads at most, and sorts together
+        dry_run     True: do nothing, and say what would be clustered
+        spark       the session (default: `quire.session()`), or `quire.LocalRunner()`
+        progress    True: bars | False | function(step), as in `quire.consolidate`
+
+        A writer that changes one of these files meanwhile comes first, and its job is repeated. Older instants keep the old files, until
+        `clean`. Returns a `ClusterReport`. Raises UsageError for a column that is not there, or that has no order; RefusedError for a table
+        with the index "bucket", and where another program is writing.
+        """
+        self._check_newest()
+        asked = LayOut.of(sort, curve, partitions, plan_size, time_limit)
+        to = marked(self.url)
+        runner = LocalRunner() if flag(dry_run, "dry_run") else runner_of(spark, connect(to, self._options))
+        call = Clustering(to, self._options, runner, Progress(progress), asked=asked)
+        return call.plan() if dry_run else call.cluster()
+
+    @interruptible
     def clean(
         self, *, keep_for: str | float | None = None, versions: int | None = None, dry_run: bool = False,
         progress: bool | Callable[[ProgressEvent], object] = True,
@@ -107,29 +143,30 @@ class Services:
 
     @interruptible
     def maintain(
-        self, *, log_ratio: float = 0.1, keep_for: str | float = "24 h", keep: int = 100, time_limit: str | float | None = None,
-        every: str | float | None = None, max_runs: int | None = None, dry_run: bool = False, spark: Any = None,
-        progress: bool | Callable[[ProgressEvent], object] = True,
+        self, *, log_ratio: float = 0.1, small_files: int = 20, keep_for: str | float = "24 h", keep: int = 100,
+        time_limit: str | float | None = None, every: str | float | None = None, max_runs: int | None = None, dry_run: bool = False,
+        spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> MaintenanceReport:  # fmt: skip
-        """Do what is due at the table, beside whoever reads and writes: `compact`, then `clean`, then `archive`.
+        """Do what is due at the table, beside whoever reads and writes: `compact`, then `cluster`, `clean` and `archive`.
 
             table.maintain(dry_run=True).due
             table.maintain(every="10 min", time_limit="5 min")
 
         log_ratio        compact a merge-on-read table once logs have so many times the bytes of base files
+        small_files      cluster once so many small files can become fewer; rows are sorted as the newest `cluster` has sorted them
         keep_for         clean what was superseded so long ago ("24 h", or seconds): the table stays readable as of instants since then
         keep             archive all but so many completed writes, once half as many more are on the timeline
         time_limit       begin nothing more after so long in a run ("10 min", or seconds)
         every, max_runs  again and again, "10 min" apart, until a signal or `max_runs`; a run that fails is told, and the next tries again
         dry_run          True: do nothing, and say what is due
-        spark            the session of a compaction (default: `quire.session()`), or `quire.LocalRunner()`
+        spark            the session of compactions and clusterings (default: `quire.session()`), or `quire.LocalRunner()`
         progress         True: bars | False | function(step), as in `quire.consolidate`
 
         A service that is refused, as while another program writes, hinders no other one, and is named in the report. Returns a
         `MaintenanceReport`. Raises UsageError for wrong arguments, RefusedError for a table that quire may not write.
         """
         self._check_newest()
-        wanted, times = Wants.of(log_ratio, keep_for, keep, time_limit), again(every, max_runs)
+        wanted, times = Wants.of(log_ratio, small_files, keep_for, keep, time_limit), again(every, max_runs)
         work = Maintaining(self, self._options, wanted, spark, progress)
         return work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
 

@@ -19,8 +19,8 @@ from quire.table.format import names, rollbacks
 from quire.table.format.config import VERSION, TableConfig
 from quire.table.format.names import Instant
 from quire.table.format.rollbacks import TakenBack
-from quire.table.rounds import ROLLBACK, Round
-from quire.table.timeline import COMPACTION, PARALLEL, Timeline
+from quire.table.rounds import CLUSTER, ROLLBACK, Round
+from quire.table.timeline import COMPACTION, PARALLEL, REPLACE, Timeline
 from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.commit import COMPACT
@@ -86,8 +86,9 @@ def _one(line: Timeline, instant: str, url: str) -> list[Instant]:
     before = next((each.time for each in reversed(line.completed) if each.time < instant), "")
     instead = f"table.restore({before!r}) takes all back that came after that one." if before else "Nothing was changed."
     said = line.commit(at)
-    if said.compacted or (said.operation_type or "").lower() == COMPACT:
-        raise RefusedError(f"{instant} of {url} is a compaction, which has changed no row: there is nothing to roll back. {instead}")
+    if said.compacted or (said.operation_type or "").lower() in (COMPACT, CLUSTER):
+        word = "compaction" if at.action != REPLACE else "clustering"
+        raise RefusedError(f"{instant} of {url} is a {word}, which has changed no row: there is nothing to roll back. {instead}")
     where = {*said.partition_to_write_stats, *said.replaced}
     later = [each for each in line.completed if each.time > instant]
     with ThreadPoolExecutor(PARALLEL) as pool:

@@ -30,6 +30,7 @@ COMPRESSION = "zstd"
 TIME, SEQNO, KEY, PARTITION, NAME = schema.META
 _BLOOM, _KIND = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 _MIN, _MAX, _AVRO, _MODEL = "hoodie_min_record_key", "hoodie_max_record_key", "parquet.avro.schema", "writer.model.name"
+_LAYOUT = "quire.layout"  # how a clustering has sorted the rows
 _MAGIC = (b"PAR1", b"PARE")
 
 
@@ -37,7 +38,7 @@ class BaseFileWriter:
     """Writes one base file as a stream: a row group's rows are in memory, no more.
 
     `columns` are those of `schema.storable`, without meta columns; `table` names Avro's record. Rows come sorted by key, which nothing here
-    checks. Without `filter_holds_keys` each key that is written is added to `keys_filter`.
+    checks, or as a layout says. Without `filter_holds_keys` each key that is written is added to `keys_filter`.
 
         writer = BaseFileWriter(sink, name, "city=sf", columns, table="trips", keys_filter=bloom.Filter.sized(rows))
         writer.write(rows, keys)                        # rows of this commit
@@ -82,12 +83,14 @@ class BaseFileWriter:
             if self._bytes >= self.group:
                 self._flush()
 
-    def close(self) -> tuple[int, int]:
-        """End the file; its bytes and rows. The sink stays open: who gave it makes it durable."""
+    def close(self, layout: str = "") -> tuple[int, int]:
+        """End the file, which says how it is sorted, unless by key; its bytes and rows. The sink stays open: its giver makes it durable."""
         self._flush()
         footer = {_AVRO: self._avro, _MODEL: "avro", _BLOOM: self.filter.serialise(), _KIND: self.filter.kind}
         if self.min_key is not None and self.max_key is not None:
             footer |= {_MIN: self.min_key, _MAX: self.max_key}
+        if layout:
+            footer[_LAYOUT] = layout
         writer = self._writer(self._schema.empty_table())
         writer.add_key_value_metadata(footer)
         writer.close()
@@ -167,6 +170,7 @@ class Footer:
     avro: str | None = field(repr=False)
     filter_text: str | None = field(repr=False)
     filter_kind: str | None
+    layout: str | None = None  # how a clustering has sorted its rows
 
     def keys_filter(self) -> bloom.Filter | None:
         """Its bloom filter; None: it has none. FormatError where it is damaged."""
@@ -210,7 +214,7 @@ def footer_of(file: ParquetFile, where: str) -> Footer:
     """The same of a file that is open."""
     try:
         metadata, rows, columns = file.metadata.metadata or {}, file.metadata.num_rows, file.schema_arrow.remove_metadata()
-        said = {name: metadata[name.encode()].decode() for name in (_BLOOM, _KIND, _MIN, _MAX, _AVRO) if name.encode() in metadata}
+        said = {name: metadata[name.encode()].decode() for name in (_BLOOM, _KIND, _MIN, _MAX, _AVRO, _LAYOUT) if name.encode() in metadata}
         groups = sum(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups))
     except (*ARROW, OSError, ValueError, KeyError, TypeError) as e:
         raise FormatError(f"{where} is damaged: its footer cannot be read ({type(e).__name__}). Restore it from a copy.") from e
@@ -221,5 +225,5 @@ def footer_of(file: ParquetFile, where: str) -> Footer:
         raise FormatError(f"{where} is damaged: its keys are from {str(least)[:80]!r} to {str(most)[:80]!r}. Restore it from a copy.")
     return Footer(
         where=where, rows=rows, columns=columns, min_key=least, max_key=most, avro=said.get(_AVRO), filter_text=said.get(_BLOOM),
-        filter_kind=said.get(_KIND),
+        filter_kind=said.get(_KIND), layout=said.get(_LAYOUT),
     )  # fmt: skip

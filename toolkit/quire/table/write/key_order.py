@@ -47,10 +47,11 @@ def _begins(keys: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     first, last = ends["min"].encode(), ends["max"].encode()
     # What the least and the greatest have alike all have.
     skip = next((i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), min(len(first), len(last)))
-    return np.concatenate([_numbers(chunk, skip) for chunk in keys.chunks])
+    return np.concatenate([numbers(chunk, skip) for chunk in keys.chunks])
 
 
-def _numbers(keys: pa.StringArray, skip: int) -> npt.NDArray[np.uint64]:
+def numbers(keys: pa.StringArray, skip: int) -> npt.NDArray[np.uint64]:
+    """Eight bytes of each text after the first `skip` ones, as numbers that are ordered as these are."""
     if not len(keys):
         return np.zeros(0, np.uint64)
     ends = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)

@@ -26,6 +26,7 @@ from quire.table.realtime import Merging
 from quire.table.settings import NOTHING, Settings
 from quire.table.write.blocks import KEY, Closing
 from quire.table.write.merge import Changed
+from quire.table.write.spills import Spill
 from quire.table.write.targets import Target
 
 SPARE = 8  # a filter has room for an eighth of its keys more
@@ -35,13 +36,19 @@ _HUGE = 4  # as many times as large as a new one: not worth keeping
 
 @dataclass(frozen=True)
 class Work:
-    """The same for all tasks of a run; it travels to them."""
+    """The same for all tasks of a run; it travels to them.
+
+    `columns`: the table's after this commit, without meta columns, as `schema.storable` has them. `kept`: whether change files are written
+    beside base files that replace a slice, and of which kind logs are.
+    """
 
     closing: Closing
     instant: str
     columns: pa.Schema = field(repr=False)
     kept: Settings = NOTHING
     merging: Merging | None = field(default=None, repr=False)  # of a compaction: how it merges logs
+    spills: tuple[Spill, ...] = field(default=(), repr=False)  # of a clustering: where its rows are,
+    layout: str = ""  # and how they are sorted, as the files are to say
 
     @property
     def reads(self) -> pa.Schema:
@@ -103,7 +110,7 @@ class Output:
         name = BaseFile(target.group, names.write_token(secrets.randbelow(TRIES), closing.attempt), work.instant)
         self._sinks = dict[str, Sink]()
         self._final = names.path(target.partition, name.name)
-        self._filter, self._holds = keys_filter, holds
+        self._filter, self._holds, self._layout = keys_filter, holds, work.layout
         self.writer = base_file.BaseFileWriter(
             self._create(self._final), name, target.partition, work.columns, table=closing.config.name, keys_filter=self._filter,
             filter_holds_keys=self._holds,
@@ -136,7 +143,7 @@ class Output:
 
     def close(self) -> tuple[DataFile, ...]:
         """Make it durable."""
-        ended = [self.writer.close()] + [each.close() for each in (self._changes, self._cdc) if each]
+        ended = [self.writer.close(self._layout)] + [each.close() for each in (self._changes, self._cdc) if each]
         for sink in self._sinks.values():
             sink.close()
         return tuple(

@@ -49,19 +49,22 @@ def _check_ordering(rows: pa.RecordBatch, name: str) -> None:
         )
 
 
-def in_order(rows: pa.Table, ordering: str | None) -> pa.Table:
-    """Prepared rows by partition and key; of each key the last by ordering alone, and of equal ones the one that came later."""
+def in_order(rows: pa.Table, ordering: str | None, *, by: str = KEY, every: bool = False) -> pa.Table:
+    """Prepared rows by partition and key; of each key the last by ordering alone, and of equal ones the one that came later.
+
+    `by`: the column that is the key here. `every`: all rows of a key stay, as they came.
+    """
     rows = rows.unify_dictionaries()
     paths = rows.column(PARTITION).combine_chunks() if rows.num_rows else pa.array([], pa.dictionary(pa.int32(), pa.string()))
     distinct = paths.dictionary.take(pc.sort_indices(paths.dictionary))
     ranks = pc.index_in(paths.dictionary, value_set=distinct).take(paths.indices)
-    keys = rows.column(KEY)
+    keys = rows.column(by)
     places, last = order(ranks, keys)
     if ordering is not None and not last.all():
-        by = pa.table({"p": ranks, "k": keys, "o": rows.column(ordering)})
-        places = np.asarray(pc.sort_indices(by, [("p", "ascending"), ("k", "ascending"), ("o", "ascending")]))  # a stable sort
+        sorting = pa.table({"p": ranks, "k": keys, "o": rows.column(ordering)})
+        places = np.asarray(pc.sort_indices(sorting, [("p", "ascending"), ("k", "ascending"), ("o", "ascending")]))  # a stable sort
     rows = rows.set_column(rows.schema.get_field_index(PARTITION), PARTITION, pa.DictionaryArray.from_arrays(ranks, distinct))
-    return rows.take(pa.array(places[last]))
+    return rows.take(pa.array(places if every else places[last]))
 
 
 def bytes_of(rows: pa.RecordBatch) -> int:

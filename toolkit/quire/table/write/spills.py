@@ -101,7 +101,7 @@ def taken(closing: Closing, spills: Sequence[Spill], within: Range) -> dict[str,
     with ThreadPoolExecutor(PARALLEL) as pool:
         for first in range(0, len(spills), PARALLEL):
             some = range(first, min(first + PARALLEL, len(spills)))
-            for found in pool.map(lambda i: list(_between(store, spills[i], within)), some):
+            for found in pool.map(lambda i: list(between(store, spills[i], within)), some):
                 rows += found
                 given += sum(batch.num_rows for batch in found)
                 size += sum(map(bytes_of, found))
@@ -115,8 +115,8 @@ def taken(closing: Closing, spills: Sequence[Spill], within: Range) -> dict[str,
     return {"runs": [asdict(run) for run in _runs(closing, table)], "duplicates": given - table.num_rows}
 
 
-def _between(store: Store, spill: Spill, within: Range) -> Iterator[pa.RecordBatch]:
-    """The rows of a spill that are in a range; all rows of a key are in one."""
+def between(store: Store, spill: Spill, within: Range, by: str = KEY) -> Iterator[pa.RecordBatch]:
+    """The rows of a spill that are in a range; all rows of a key are in one. `by`: the column that is the key here."""
     begin, end = within.begin, within.end
     first = max(0, bisect_left(spill.firsts, (begin.partition, begin.key)) - 1) if begin else 0
     last = bisect_left(spill.firsts, (end.partition, end.key)) if end else len(spill.batches)
@@ -124,21 +124,21 @@ def _between(store: Store, spill: Spill, within: Range) -> Iterator[pa.RecordBat
     for at in range(first, last):
         assert blocks is not None
         rows = blocks.batch(at, spill.batches[at].rows)
-        start = _rows_before(begin, rows) if begin else 0
-        stop = _rows_before(end, rows) if end else rows.num_rows
+        start = _rows_before(begin, rows, by) if begin else 0
+        stop = _rows_before(end, rows, by) if end else rows.num_rows
         if start < stop:
             found = rows.slice(start, stop - start)
             yield found if 2 * found.num_rows > rows.num_rows else found.take(pa.array(np.arange(found.num_rows)))  # lets go of the others
 
 
-def _rows_before(place: Place, rows: pa.RecordBatch) -> int:
+def _rows_before(place: Place, rows: pa.RecordBatch, by: str) -> int:
     """How many rows of a batch of a spill come before a place."""
-    paths, keys = rows.column(PARTITION), rows.column(KEY)
+    paths, keys = rows.column(PARTITION), rows.column(by)
     return bisect_left(range(rows.num_rows), (place.partition, place.key), key=lambda i: (paths[i].as_py(), keys[i].as_py()))
 
 
-def spill_of(closing: Closing, rows: pa.Table) -> Spill:
-    """Write sorted rows as a spill."""
+def spill_of(closing: Closing, rows: pa.Table, by: str = KEY) -> Spill:
+    """Write sorted rows as a spill. `by`: the column by which they are sorted."""
     name, batches = closing.new_block(), list[Batch]()
     writer = BlockWriter(closing.store.create(name), rows.schema)
     try:
@@ -147,7 +147,7 @@ def spill_of(closing: Closing, rows: pa.Table) -> Spill:
             shift = int(random.random() * batch.num_rows * STEP / max(STEP, bytes_of(batch)))
             for piece in (*cut(batch.slice(0, shift), STEP), *cut(batch.slice(shift), STEP)):
                 writer.add(piece)
-                batches.append(Batch(piece.column(PARTITION)[0].as_py(), piece.column(KEY)[0].as_py(), piece.num_rows, bytes_of(piece)))
+                batches.append(Batch(piece.column(PARTITION)[0].as_py(), piece.column(by)[0].as_py(), piece.num_rows, bytes_of(piece)))
         writer.close()
     except BaseException:
         writer.discard()

@@ -14,6 +14,7 @@ from quire.table.file_groups import Place, Slice
 from quire.table.format import names
 from quire.table.timeline import Timeline
 from quire.table.write.blocks import Run
+from quire.table.write.spills import Range
 
 SMALL = 0.75  # of the target size: a file below it takes new rows
 PACKED = 0.5  # bytes in a file for one of Arrow's, where a table has no file to ask
@@ -34,7 +35,7 @@ class Target:
     """A file that a commit writes: the slice that it changes, and the rows that come. `base` None: the file group is new.
 
     `log`: the rows go into a log file there, and the base file stays; None: a new base file takes the place of the old one. `compacts`: no
-    rows come, and the new base file has what the logs of `base` say.
+    rows come, and the new base file has what the logs of `base` say. `ranges`: of a clustering, whose spills have the rows.
     """
 
     partition: str
@@ -43,6 +44,7 @@ class Target:
     shares: tuple[Share, ...]
     log: Place | None = None
     compacts: bool = False
+    ranges: tuple[Range, ...] = ()
 
     @property
     def previous(self) -> str:

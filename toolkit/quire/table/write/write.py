@@ -31,11 +31,10 @@ from quire.storage.retry import Patience
 from quire.table import reading
 from quire.table.format import filled, log_file, names
 from quire.table.format.names import LogFile
-from quire.table.format.schema import storable
-from quire.table.realtime import Merging
-from quire.table.settings import AVRO, NOTHING, Settings
+from quire.table.settings import AVRO
 from quire.table.write.append import Appending
 from quire.table.write.blocks import DELETES, KEY, Blocks, Closing
+from quire.table.write.cluster import clustered
 from quire.table.write.compact import compacted
 from quire.table.write.failures import worst
 from quire.table.write.merge import Brought, Coming, Merged, merge
@@ -66,16 +65,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def write(
-    runner: Runner, closing: Closing, targets: Sequence[Target], instant: str, schema: pa.Schema, *, kept: Settings = NOTHING,
-    merging: Merging | None = None, progress: Progress | None = None,
+    runner: Runner, work: Work, targets: Sequence[Target], *, progress: Progress | None = None
 ) -> list[Written]:  # fmt: skip
-    """Write the files of `instant`, one for each target; what came of them, in their order.
+    """Write the files of an instant, one for each target; what came of them, in their order.
 
-    `schema`: the table's columns after this commit, without meta columns. `kept`: whether change files are written beside base files that
-    replace a slice, and what logs are made of. `merging`: how targets that compact merge logs. A task that fails is tried again; where that
-    does not help, all that was written goes, and a QuireError says why. A caller that does not commit it in the end calls `abort`.
+    A task that fails is tried again; where that does not help, all that was written goes, and a QuireError says why. A caller that does not
+    commit it in the end calls `abort`.
     """
-    work, found = Work(closing, instant, storable(schema), kept, merging), dict[int, Written]()
+    closing, found = work.closing, dict[int, Written]()
     tries, patience = 0, Patience()
     try:
         with (progress or Progress(False)).phase("writing", total=len(targets)) as bar:
@@ -146,6 +143,8 @@ def _checked(work: Work, target: Target, answer: Mapping[str, Any]) -> Written:
     right = (found.partition, found.group, found.previous) == (target.partition, target.group, target.previous)
     if target.compacts:
         right = right and file is not None and found.said >= came
+    elif target.ranges:
+        right = right and not came and (file is not None) == (counts.kept > 0)
     else:
         right = right and came == target.rows and (file is not None) == (came > counts.stale)
     log = target.log
@@ -190,6 +189,8 @@ def _write(work: Work, target: Target) -> dict[str, Any]:
         if target.compacts:
             file, said, blocks = compacted(work, store, target, counts)
             files: tuple[DataFile, ...] = (file,)
+        elif target.ranges:
+            files = clustered(work, store, target, counts)
         else:
             files = _merged(work, store, target, counts) if target.log is None else _appended(work, store, target, counts)
     took = round(time.time() - started, 3)

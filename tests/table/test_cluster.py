@@ -1,0 +1,357 @@
+"""Clustering: fewer, larger files, sorted as asked, of the same rows, as quire and hudi-rs read them, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_chain import doubled, twice
+from test_table_crash import Story
+from test_writes import LOCAL, create, frame, ours, theirs, write
+
+import quire
+import sim
+from gathering import refused
+from quire.commit import protocol
+from quire.errors import RefusedError, StorageError, UsageError
+from quire.storage import connect
+from quire.table import file_groups, timeline
+from quire.table.file_groups import Slice
+from quire.table.format import names
+from quire.table.table import Table
+from quire.table.write import cluster as tasks
+from sim.tables import frame as few
+from sim.tables import outside, seen
+
+PLACES = (("a", "la"), ("b", "la"), ("c", "sf"), ("d", "sf"))
+LOGS = {"type": "merge_on_read"}
+HOW = pytest.mark.parametrize("how", [{}, LOGS], ids=["base", "logs"])
+
+
+def cluster(table: Table, **more: Any) -> Any:
+    return table.cluster(spark=LOCAL, progress=False, **more)
+
+
+def slices(table: Table) -> list[Slice]:
+    store = connect(table.url)
+    return file_groups.newest(store, timeline.read(store), logs=True)
+
+
+def scattered(folder: Path, **how: Any) -> Table:
+    """Twelve rows in six files of two partitions; of a merge-on-read table two have logs, of others two are of later commits."""
+    table = create(folder, **how)
+    for n in range(3):
+        write(table, "bulk_insert", frame(*((f"{letter}{n}", city, 1, float(n)) for letter, city in PLACES)))
+    write(table, "upsert", frame(("c0", "sf", 5, 50.0), ("a1", "la", 5, 51.0)))
+    write(table, "delete", frame(("b2", "la", 6, 0.0)))
+    return table
+
+
+def cluster_times(table: Table) -> dict[str, tuple[str, str]]:
+    rows = table.snapshot(spark=LOCAL).to_pylist()
+    return {row["id"]: (row["_hoodie_commit_time"], row["_hoodie_commit_seqno"]) for row in rows}
+
+
+@HOW
+def test_small_files_become_few_and_each_row_stays_as_it_was(tmp_path: Path, how: dict[str, Any]) -> None:
+    folder = tmp_path / "t"
+    table = scattered(folder, **how)
+    rows, times, groups = ours(table), cluster_times(table), {one.group for one in slices(table)}
+    before = list(timeline.read(connect(table.url)).completed)[-1].time
+    foreseen = cluster(table, dry_run=True)
+    assert (foreseen.file_groups, foreseen.dry_run, foreseen.files, len(slices(table))) == (6, True, 0, 6)
+    report = cluster(table)
+    assert (report.file_groups, report.files, report.rows, report.left, len(report.instants)) == (6, 2, 11, 0, 1)
+    assert (report.read, report.dest) == (foreseen.read, table.url)
+    assert ours(table) == theirs(folder) == rows
+    assert cluster_times(table) == times, "rows keep the commits that wrote them"
+    now = slices(table)
+    assert [(one.partition, one.logs) for one in now] == [("city=la", ()), ("city=sf", ())]
+    assert not groups & {one.group for one in now}
+    for one in now:
+        keys = pq.read_table(folder / one.name).column("_hoodie_record_key").to_pylist()
+        assert keys == sorted(keys), "by record keys, where no sort is asked for"
+    assert ours(table.as_of(before)) == rows, "older instants keep the old files"
+    said = json.loads((folder / ".hoodie" / f"{report.instants[0]}.replacecommit").read_text())
+    assert said["operationType"] == "CLUSTER"
+    assert {p: sorted(ids) for p, ids in said["partitionToReplaceFileIds"].items()}.keys() == {"city=la", "city=sf"}
+    assert {group for ids in said["partitionToReplaceFileIds"].values() for group in ids} == groups
+    assert cluster(table).instants == (), "there is nothing left to do"
+    last = table.timeline().iloc[-1]
+    assert (last.operation, last.inserted, last.updated, last.deleted) == ("cluster", 0, 0, 0)
+
+    write(table, "upsert", frame(("c0", "sf", 7, 70.0), ("n", "sf", 7, 7.0), ("b1", "la", 7, 71.0)))
+    write(table, "delete", frame(("b0", "la", 9, 0.0)))
+    assert ours(table) == theirs(folder)
+    fares = {key: row["fare"] for key, row in ours(table).items()}
+    assert fares == {key: row["fare"] for key, row in rows.items() if key != "b0"} | {"c0": 70.0, "n": 7.0, "b1": 71.0}
+    table.clean(versions=1, progress=False)
+    assert ours(table) == theirs(folder)
+    assert not [one for one in (folder / "city=sf").iterdir() if names.file(one.name) and names.file(one.name).file_id in groups]  # type: ignore[union-attr]
+
+
+@HOW
+def test_changes_and_chains_tell_nothing_of_a_clustering(tmp_path: Path, how: dict[str, Any]) -> None:
+    table = scattered(tmp_path / "t", **how)
+    copy = create(tmp_path / "copy")
+    feed = {"spark": LOCAL, "progress": False}
+    quire.process(table, copy, doubled, **feed)
+    before = list(timeline.read(connect(table.url)).completed)[-1].time
+    cluster(table)
+    assert table.changes(before, spark=LOCAL).num_rows == 0
+    quire.process(table, copy, doubled, **feed)
+    assert len(timeline.read(connect(copy.url)).completed) == 1, "there was nothing to pass on"
+    write(table, "upsert", frame(("c0", "sf", 7, 70.0)))
+    changed = table.changes(before, spark=LOCAL).to_pylist()
+    assert [row["after"]["id"] for row in changed] == ["c0"]
+    quire.process(table, copy, doubled, **feed)
+    assert ours(copy) == twice(ours(table))
+
+
+ROWS = 4_000
+
+
+def spread(folder: Path, files: int = 4, **how: Any) -> Table:
+    """Rows of two columns that know nothing of one another, in files of which each has all of their values."""
+    table = create(folder, partition_by=None, **how)
+    for n in range(files):
+        ids = range(n, ROWS, files)
+        columns = {
+            "id": [f"{i:05}" for i in ids], "city": [f"c{i * 7919 % 64:02}" for i in ids], "ts": [i * 104_729 % 64 for i in ids],
+            "fare": [float(i) for i in ids],
+        }  # fmt: skip
+        write(table, "bulk_insert", pa.table(columns))
+    return table
+
+
+def missed(table: Table, column: str, wanted: Any) -> float:
+    """The share of row groups that a reader of one value passes over."""
+    ends, name = list[tuple[Any, Any]](), table.url.removeprefix("file://")
+    for one in slices(table):
+        file = pq.ParquetFile(f"{name}/{one.name}")
+        at = file.schema_arrow.names.index(column)
+        stats = [file.metadata.row_group(i).column(at).statistics for i in range(file.num_row_groups)]
+        ends += [(each.min, each.max) for each in stats]
+    return sum(not low <= wanted <= high for low, high in ends) / len(ends)
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups, and ranges of a sort, of a hundred rows or so."""
+    from quire.table.format import base_file
+    from quire.table.write import spills
+
+    init = base_file.BaseFileWriter.__init__
+    monkeypatch.setattr(base_file.BaseFileWriter, "__init__", lambda *args, **more: init(*args, **{**more, "group": 16 << 10}))
+    monkeypatch.setattr(tasks, "BLOCK", 64 << 10)
+    monkeypatch.setattr(spills, "STEP", 4 << 10)
+
+
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("curve", ["linear", "z-order", "hilbert"])
+def test_readers_of_few_values_pass_over_most_row_groups(tmp_path: Path, curve: str) -> None:
+    table = spread(tmp_path / "t")
+    rows = ours(table)
+    assert max(missed(table, "city", "c07"), missed(table, "ts", 7)) < 0.2
+    report = cluster(table, sort=["city", "ts"], curve=curve)
+    assert (report.file_groups, report.rows, report.sort, report.curve) == (4, ROWS, ("city", "ts"), curve)
+    assert ours(table) == theirs(tmp_path / "t") == rows
+    shares = missed(table, "city", "c07"), missed(table, "ts", 7)
+    if curve == "linear":
+        assert shares[0] > 0.9
+        whole = pa.concat_tables(pq.read_table(tmp_path / "t" / one.name) for one in slices(table))
+        places = list(zip(*(whole.column(name).to_pylist() for name in ("city", "ts", "id")), strict=True))
+        assert places == sorted(places)
+    else:
+        assert min(shares) > 0.5, shares
+    assert cluster(table, sort=["city", "ts"], curve=curve).instants == (), "the files say how they are sorted"
+    assert cluster(table).instants == (), "as the newest clustering has it"
+    write(table, "upsert", pa.table({"id": ["00007"], "city": ["c64"], "ts": [99], "fare": [0.0]}))
+    again = cluster(table, sort=["city", "ts"], curve=curve)
+    assert (again.file_groups, again.rows) == (1, ROWS)
+    assert cluster(table, sort="ts").file_groups == 1, "another order is another clustering"
+
+
+def test_large_files_are_sorted_in_pieces_and_small_ones_gathered(tmp_path: Path) -> None:
+    table = spread(tmp_path / "t", target_size="20 KB")
+    sizes = [one.size for one in slices(table)]
+    whole = ours(table)
+    piece = cluster(table, sort="ts", plan_size=sum(sizes) * 7 // 10)  # of three files, and of two
+    assert (piece.file_groups, len(piece.instants) > 1, piece.rows) == (len(sizes), True, ROWS)
+    assert min(one.size for one in slices(table)) > max(sizes)
+    limited = cluster(table, sort="city", plan_size=1, time_limit=0.001)
+    assert (limited.file_groups, limited.left > 0) == (1, True)
+    assert cluster(table, sort="city").left == 0
+    assert ours(table) == theirs(tmp_path / "t") == whole
+
+
+def test_one_partition_alone_may_be_clustered(tmp_path: Path) -> None:
+    table = scattered(tmp_path / "t")
+    assert cluster(table, partitions="sf").file_groups == 3
+    assert [one.partition for one in slices(table)] == ["city=la"] * 3 + ["city=sf"]
+    with pytest.raises(UsageError, match="has no partition 'city=xx'"):
+        cluster(table, partitions="xx")
+
+
+def test_all_rows_may_be_deleted_by_logs(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", **LOGS)
+    for n in range(2):
+        write(table, "bulk_insert", frame((f"a{n}", "sf", 1, 1.0)))
+    write(table, "delete", frame(("a0", "sf", 2, 0.0), ("a1", "sf", 2, 0.0)))
+    report = cluster(table)
+    assert (report.file_groups, report.files, report.rows) == (2, 0, 0)
+    assert ours(table) == theirs(tmp_path / "t") == {}
+    write(table, "upsert", frame(("a0", "sf", 1, 4.0)))
+    assert ours(table) == theirs(tmp_path / "t") == {"a0": {"id": "a0", "city": "sf", "ts": 1, "fare": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sort": "nothing"}, ["'nothing'", "not a column", "id, city, ts, fare"]),
+        ({"sort": ["ts", "ts"]}, ["twice"]),
+        ({"sort": 7}, ["sort takes the name of a column"]),
+        ({"sort": ["tags"]}, ["'tags'", "cannot be sorted by list"]),
+        ({"sort": "ts", "curve": "hilbert"}, ["2 to 8 columns"]),
+        ({"curve": "peano"}, ["curve", "'peano'", "hilbert"]),
+        ({"plan_size": "much"}, ["plan_size"]),
+        ({"time_limit": 0}, ["time_limit is 0"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_arguments_are_one_line(tmp_path: Path, given: dict[str, Any], words: list[str]) -> None:
+    table = create(tmp_path / "t")
+    rows = pa.table({"id": ["a"], "city": ["sf"], "ts": [1], "fare": [1.0], "tags": [["x"]]})
+    write(table, "upsert", rows)
+    with pytest.raises(UsageError) as e:
+        cluster(table, **given)
+    refused(str(e.value), *words)
+
+
+def test_tables_that_cannot_be_clustered_say_so(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError) as e:
+        cluster(create(tmp_path / "b", index="bucket", buckets=2))
+    refused(str(e.value), "index bucket", "cannot be laid out anew")
+    table = scattered(tmp_path / "t")
+    with pytest.raises(UsageError, match="is read, not written"):
+        cluster(table.as_of(list(timeline.read(connect(table.url)).completed)[-1].time))
+    (tmp_path / "t" / ".hoodie" / "20990101000000000.deltacommit.requested").touch()
+    with pytest.raises(RefusedError) as e:
+        cluster(table)
+    refused(str(e.value), "another program has begun to write", "20990101000000000")
+    assert len(slices(table)) == 6
+    assert cluster(create(tmp_path / "empty")).instants == ()
+
+
+def test_a_file_group_of_a_pending_plan_is_left_to_its_compaction(tmp_path: Path) -> None:
+    table = scattered(tmp_path / "t", **LOGS)
+    planned = table.schedule_compaction()
+    report = cluster(table)
+    assert (report.file_groups, len(planned.scheduled)) == (2, 1), "of the six three have logs, and one is alone in its partition"
+    rows = ours(table)
+    table.compact(spark=LOCAL, progress=False)
+    assert ours(table) == theirs(tmp_path / "t") == rows
+    assert cluster(table).file_groups == 5
+    assert ours(table) == theirs(tmp_path / "t") == rows
+
+
+def test_a_clustering_is_not_rolled_back_and_a_restore_passes_it(tmp_path: Path) -> None:
+    table = scattered(tmp_path / "t")
+    rows, before = ours(table), list(timeline.read(connect(table.url)).completed)[-1].time
+    (instant,) = cluster(table).instants
+    with pytest.raises(RefusedError) as e:
+        table.rollback(progress=False)
+    refused(str(e.value), f"{instant}", "is a clustering", "nothing to roll back")
+    write(table, "upsert", frame(("c0", "sf", 9, 90.0)))
+    report = table.restore(before, progress=False)
+    assert (len(report.taken_back), report.batches) == (2, 1)
+    assert ours(table) == theirs(tmp_path / "t") == rows
+    assert cluster(table).file_groups == 6
+
+
+# ----------------------------------------------------------------------------------------------------- beside others, and deaths
+def many(story: Story) -> None:
+    for n in range(4):
+        table = Table(story.world.dest)
+        table.bulk_insert(few([(f"{letter}{n}", "sf", n) for letter in "ab"]), spark=LOCAL, progress=False)
+    story.call([("a1", "sf", 1)], None)
+
+
+def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False) -> bool:
+    """A clustering dies at its change number `at`, and is called again; False: it came to its end before that."""
+    story = Story(kind, logs=logs)
+    world = story.world
+    with world.installed():
+        story.create()
+        many(story)
+        whole = seen(outside(world.there()))
+        assert len(whole) == 8
+
+        def look(op: str = "", name: str = "") -> None:
+            assert seen(outside(world.there())) == whole, f"after {op} {name}"
+
+        world.on = look
+        dead = sim.Actor(faults={at: fault})
+        ended = sim.run(world, dead, lambda: cluster(Table(world.dest)))
+        if fault in ("before", "after", "torn"):
+            assert dead.hit == [] or isinstance(ended, sim.Crash), world.told()
+        elif not isinstance(ended, StorageError):
+            assert not isinstance(ended, BaseException), f"{ended!r}\n{world.told()}"
+        with world.acting(sim.Actor("next")):
+            cluster(Table(world.dest))
+            store = world.store(world.dest)
+            assert len(file_groups.newest(store, timeline.read(store))) == 1, world.told()
+            protocol.recover(store, "open")
+        look()
+        assert ([name for name in world.there() if "/jobs/" in name], world.waiting()) == ([], []), "nothing is left of what died"
+    return bool(dead.hit)
+
+
+@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
+@pytest.mark.parametrize("name", ["hdfs", "s3"])
+def test_a_clustering_that_dies_at_a_change_takes_no_row_and_doubles_none(name: str, fault: str, *, logs: bool) -> None:
+    """Some changes; the chaos lane takes each of them, on every kind of store."""
+    for at in range(1 + len(fault), 1000, 11):
+        if not crash(sim.TABLES[name], at, fault, logs=logs):
+            assert at > 15
+            return
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
+@pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
+def test_a_clustering_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str, *, logs: bool) -> None:
+    for at in range(1, 1000):
+        if not crash(kind, at, fault, logs=logs):
+            assert at > 12
+            return
+
+
+@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.chaos) for n in range(3, 60))])
+def test_writers_and_clusterings_at_once_lose_no_update(seed: int, *, logs: bool) -> None:
+    story = Story(sim.TABLES["hdfs"], logs=logs)
+    world = story.world
+    world.random.seed(seed)
+    with world.installed():
+        story.create()
+        many(story)
+        order = sim.Scheduler(world, sticky=0.7, sleeps={})
+        for n in (10, 20):
+            rows = [("a0", "sf", n), (f"b{n // 10}", "sf", n), (f"own{n}", "sf", n)]
+            order.add(sim.Actor(f"writer{n}"), lambda rows=rows: story.call(rows, None))
+        order.add(sim.Actor("first"), lambda: cluster(Table(world.dest)))
+        order.add(sim.Actor("second"), lambda: cluster(Table(world.dest), sort="n"))
+        ended = order.run()
+        assert not any(ended.values()), ended
+        now = seen(outside(world.there()))
+        assert now["a0"] in (10, 20), world.told()
+        assert {**now, "a0": 0} == {
+            "a0": 0, "a1": 1, "a2": 2, "a3": 3, "b0": 0, "b1": 10, "b2": 20, "b3": 3, "own10": 10, "own20": 20,
+        }, world.told()  # fmt: skip
