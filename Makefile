@@ -130,7 +130,7 @@ mutants: $(STAMP)-test $(HUDI) ## plant mistakes in copies of quire: each must b
 	$(TIDY) $(BIN)/python tests/mutants $(ONLY)
 
 .PHONY: nightly
-nightly: $(STAMP)-test $(HUDI) $(HDFS) $(CLOUD) $(KAFKA) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
+nightly: $(STAMP)-test $(HUDI) $(HDFS) $(CLOUD) $(KAFKA) $(SPARK35) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
 	$(TIDY) $(BIN)/python -m pytest -m nightly
 	$(MAKE) matrix RACES=$(or $(RACES),10000)
 	$(MAKE) mutants

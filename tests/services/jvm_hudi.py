@@ -28,24 +28,30 @@ TURNS = {"hoodie.metadata.enable": "false", "hoodie.write.table.version": "6", "
 class Session:
     """One version of JVM Hudi."""
 
-    def __init__(self, version: str, place: Path) -> None:
+    def __init__(self, version: str, place: Path, settings: Mapping[str, str] | None = None) -> None:
         self.place, self.numbers = place, itertools.count()
         bundle = HERE / "jars" / f"hudi-spark3.5-bundle_2.12-{version}.jar"
         if not bundle.is_file():
             raise RuntimeError("JVM Hudi is not there: `make test-services` gets it with Maven")
         known = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
         known |= {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
-        self.log = place / "log"
+        self.log, said = place / "log", json.dumps(dict(settings or {}))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [HERE / "bin" / "python", Path(__file__).with_suffix("") / "session.py", bundle], cwd=place, text=True, stderr=log,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=known,
+                [HERE / "bin" / "python", Path(__file__).with_suffix("") / "session.py", bundle, said], env=known,
+                cwd=place, text=True, stderr=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
 
     def read(self, url: object, options: Mapping[str, str] | None = None) -> pa.Table:
         """The rows of a query, by default of a snapshot."""
         to = self.place / f"{next(self.numbers)}"
         self._ask(do="read", url=str(url), options=dict(options or {}), to=str(to))
+        return pq.read_table(to)
+
+    def sql(self, query: str) -> pa.Table:
+        """The rows of a query in SQL; statements before it are divided by semicolons."""
+        to = self.place / f"{next(self.numbers)}"
+        self._ask(do="sql", query=query, to=str(to))
         return pq.read_table(to)
 
     def write(self, url: object, rows: pa.Table, options: Mapping[str, str]) -> None:
@@ -87,14 +93,14 @@ class Session:
 
 
 @contextmanager
-def sessions() -> Iterator[dict[str, Session]]:
-    """A session of each version; they start at once."""
+def sessions(settings: Mapping[str, str] | None = None) -> Iterator[dict[str, Session]]:
+    """A session of each version; they start at once. `settings` are Spark's, beside those of all."""
     place = Path(tempfile.mkdtemp(prefix="quire-jvm-hudi-"))
     found = dict[str, Session]()
     try:
         for version in VERSIONS:
             (place / version).mkdir()
-            found[version] = Session(version, place / version)
+            found[version] = Session(version, place / version, settings)
         yield found
     finally:
         for session in found.values():

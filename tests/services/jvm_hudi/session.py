@@ -1,6 +1,6 @@
 """A session of Spark 3.5 with JVM Hudi, in a process and an environment of its own.
 
-    python session.py BUNDLE.jar
+    python session.py BUNDLE.jar SETTINGS        the latter as JSON
 
 Takes questions from its input and answers each by a line of JSON; rows go both ways as Parquet files, which keep their types.
 """
@@ -52,6 +52,15 @@ def write(spark: Any, url: str, options: dict[str, str], rows: str) -> dict[str,
     return {}
 
 
+def sql(spark: Any, query: str, to: str) -> dict[str, object]:
+    """The rows of a query in SQL, in a file at `to`; statements before it are divided by semicolons."""
+    *before, last = query.split(";")
+    for each in before:
+        spark.sql(each)
+    spark.sql(last).coalesce(1).write.parquet(to)
+    return {}
+
+
 def archived(spark: Any, url: str) -> dict[str, object]:
     """The instants that have left the timeline, and of each how many bytes are known about it."""
     hudi = spark._jvm.org.apache.hudi
@@ -66,12 +75,12 @@ def archived(spark: Any, url: str) -> dict[str, object]:
     return {"archived": found}
 
 
-def main(bundle: str) -> None:
+def main(bundle: str, settings: str) -> None:
     """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed
     builder = SparkSession.builder.master("local[2]").config("spark.jars", bundle)
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | json.loads(settings)).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -79,7 +88,7 @@ def main(bundle: str) -> None:
         asked = json.loads(line)
         number = asked.pop("number")
         try:
-            said = {"read": read, "write": write, "archived": archived}[asked.pop("do")](spark, **asked)
+            said = {"read": read, "sql": sql, "write": write, "archived": archived}[asked.pop("do")](spark, **asked)
         except Exception as e:  # the one who asked hears of it
             said = {"failed": f"{type(e).__name__}: {e}"[:4000]}
         print(json.dumps({"of": number, **said}), file=answers, flush=True)
@@ -87,4 +96,4 @@ def main(bundle: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])
