@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import hive_service
 import jvm
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,6 +160,19 @@ def test_older_slices_are_cleaned_and_a_savepoint_holds_them(run: Run, trips: Pa
 
 def answer_lines(said: tuple[int, str, str]) -> list[Any]:
     return [json.loads(line) for line in said[1].splitlines()]
+
+
+def test_a_table_is_registered_in_a_metastore(run: Run, trips: Path, filled: list[Any]) -> None:
+    with hive_service.service() as hive:
+        asked = ("table", "sync-metastore", trips, hive.uri, "--name", "rides")
+        said = answer(run(*asked, "--json"))
+        assert set(said) == set(quire.MetastoreReport.__dataclass_fields__)
+        assert (said["created"], said["added"], said["instant"]) == (["default.rides"], 2, filled[-1]["instant"])
+        code, out, err = run(*asked, "--location", f"{trips.as_uri()}/")
+        assert (code, err) == (0, "")
+        assert "0 added, 0 dropped" in out
+        one_line(run(*asked, "--database", "lake"), 2, "has no database lake")
+    one_line(run(*asked), 3, "no metastore answers")
 
 
 def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from hive_service import Refuses, Service, service
 from hypothesis import given
 from hypothesis import strategies as st
+from test_views import unpacked
 from test_writes import COLUMNS, create, frame, write
 
 from gathering import refused
@@ -26,6 +27,7 @@ from quire.table.format.schema import with_meta
 from quire.table.hive import definition, thrift
 from quire.table.hive.metastore import Metastore, Said, addresses
 from quire.table.hive.thrift import Value, mapping, record, said, text
+from quire.table.table import Table
 
 FIRST = frame(("a", "sf", 1, 1.5), ("b", "sf", 1, 2.5), ("c", "la", 1, 3.5))
 # Answers of the metastore of Hive 2.3.10.
@@ -173,6 +175,28 @@ def test_types_are_those_of_hudis_own_sync_and_long_schemas_are_cut(tmp_path: Pa
         definition.definitions(config, pa.schema({"n": pa.int32(), "N": pa.int32()}), "default", "t", "file:///t")
     with refused(UsageError, 2, "'x'", "which Hive does not have"):
         definition.definitions(config, pa.schema({"x": pa.uint8()}), "default", "t", "file:///t")
+
+
+@pytest.mark.parametrize(
+    ("name", "location"),
+    [
+        ("sample_table-cow-v8_complexkeygen_hivestyle", "byteField=10/shortField=300"),
+        ("sample_table-mor-avro-v9_txns_simple_meta", "region=us"),
+        ("sample_table-cow-v6_simplekeygen_nonhivestyle", "10"), ("sample_table-cow-v6_timebasedkeygen_nonhivestyle", ""),
+    ],
+)  # fmt: skip
+def test_tables_of_jvm_hudi_are_registered_too(tmp_path: Path, hive: Service, name: str, location: str) -> None:
+    table = Table(unpacked(name, tmp_path))
+    if not location:
+        with refused(RefusedError, 2, "made by org.apache.hudi.keygen.TimestampBasedKeyGenerator", "sync it with Hudi"):
+            table.sync_metastore(hive.uri, name="t")
+        return
+    table.sync_metastore(hive.uri, name="t")
+    found = hive.definition("t")
+    assert len(found["partitions"]) == 3
+    assert {f"{tmp_path.as_uri()}/{location}"} <= set(found["partitions"].values())
+    assert all((tmp_path / place.removeprefix(f"{tmp_path.as_uri()}/")).is_dir() for place in found["partitions"].values())
+    assert table.sync_metastore(hive.uri, name="t").changed == ()
 
 
 def test_values_of_partitions_follow_from_their_paths() -> None:
