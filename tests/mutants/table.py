@@ -39,7 +39,7 @@ OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_r
 CATALOG, METASTORE = "tests/table/test_catalog.py", "tests/table/test_metastore.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
 BY_END = "tests/table/test_changes_by_end.py"
-LAID = "tests/table/test_cluster.py"
+LAID, SLICES = "tests/table/test_cluster.py", "tests/table/test_slices.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
@@ -574,6 +574,11 @@ MUTANTS = (
     m("a lost file passes for one that a clean has taken", "table/retention.py", "file is not None and file.instant < newest", "file is not None and file.instant <= newest", first="tests/table/test_clean.py"),
     m("commits that a compaction brings count as changed rows", "table/overview.py", "moved = commit.compacted or ", "moved = ", first="tests/table/test_stats.py"),
     m("small files pass for large ones", "table/stats.py", "one.size < small", "one.size > small", first="tests/table/test_stats.py"),
+    m("a slice is drawn past its end", "table/slices.py", "if period.counts else bisect_left(self.times, period.end)", "", first=SLICES),
+    m("a slice is drawn with the logs of the next one", "table/slices.py", "(time < end or end == replaced)", "True", first=SLICES),
+    m("a window of the timeline reads commits that are not in it", "table/slices.py", " if one.time <= chosen[-1]]", "]", first=SLICES),
+    m("a compaction that has ended has left its lane", "table/slices.py", '    if row["operation"] in _COMPACTING:\n        return COMPACTION\n', "", first=SLICES),
+    m("a slice reads its logs for a few keys", "table/slices.py", "logs=() if period.slice.name else period.slice.logs", "logs=period.slice.logs", first=SLICES),
     m("a clean under way is on the timeline twice", "table/overview.py", "line.cleans - cleans", "line.cleans", first="tests/table/test_stats.py"),
     m("a version after a pin is cleaned, and can be pinned", "table/retention.py", "(pinned and end > pinned) or ", "", first="tests/table/test_clean.py"),
     m("a file that a store does not delete hinders all writers", "table/cleaning.py", "    except StorageError:\n        return False\n", "    except StorageError:\n        raise\n", first="tests/table/test_clean.py"),

@@ -6,14 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jvm
 import pytest
 from test_merge_on_read_writes import FIRST, HERE
+from test_views import unpacked
 from test_writes import create, frame, write
 
 import quire
 from gathering import refused
 from quire.errors import RefusedError
-from quire.storage import connect
 from quire.table import file_groups, slices, timeline
 from quire.table.format.names import Instant
 from quire.table.slices import Drawn
@@ -44,19 +45,23 @@ def counting(drawn: Drawn, instant: str) -> set[str]:
     return {one.slice.name for one in periods if one.slice.name and one.slice.instant <= instant < one.end}
 
 
-@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
-def test_at_each_instant_the_slices_that_are_drawn_are_those_that_a_snapshot_reads(tmp_path: Path, kind: str) -> None:
-    table = story(tmp_path / "t", kind)
-    drawn, store = slices.look(table), connect(table.url)
-    line = timeline.read(store)
+def assert_read(drawn: Drawn) -> None:
+    """At each instant the slices that are drawn are those that a snapshot reads."""
+    line, store = drawn.line, drawn.line.store
     for instant in line.completed:
         read = {one.name for one in file_groups.newest(store, line.as_of(instant.time), logs=True) if one.name}
         assert counting(drawn, instant.time) == read, instant
     now = [period.slice for group in drawn.groups for period in group.periods if period.counts]
     assert sorted(now) == file_groups.newest(store, line, logs=True)
+
+
+@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
+def test_at_each_instant_the_slices_that_are_drawn_are_those_that_a_snapshot_reads(tmp_path: Path, kind: str) -> None:
+    drawn = slices.look(story(tmp_path / "t", kind))
+    assert_read(drawn)
     old = [period for group in drawn.groups for period in group.periods if not period.counts]
     assert {period.replaced for period in old} == {True, False}
-    files = {entry.name for _, _, entry in file_groups.files(store)}
+    files = {entry.name for _, _, entry in file_groups.files(drawn.line.store)}
     assert {name for group in drawn.groups for period in group.periods for name in period.files} == files, "each file is in one slice"
     assert sum(len(period.files) for group in drawn.groups for period in group.periods) == len(files)
 
@@ -69,15 +74,27 @@ def test_a_compaction_has_its_own_lane_planned_or_done(tmp_path: Path) -> None:
     assert states == [("completed", "commit"), ("requested", "compaction")]
 
 
-def test_a_slice_gives_keys_of_its_rows_as_its_logs_leave_them(tmp_path: Path) -> None:
+def test_a_slice_gives_some_keys_and_reads_no_log_beside_a_base_file(tmp_path: Path) -> None:
     drawn = slices.look(story(tmp_path / "t", "merge_on_read"))
-    groups = {group.partition: group for group in drawn.groups}
-    assert drawn.keys(groups["city=sf"].periods[-1], 10) == ["a"], "a log has deleted b"
-    assert drawn.keys(groups["city=sf"].periods[0], 1) == ["a"]
-    first = drawn.groups[0].periods[0]
-    (tmp_path / "t" / first.slice.name).unlink()
-    with refused(RefusedError, 2, first.slice.name, "was cleaned since the table was looked at. Refresh."):
-        drawn.keys(first, 10)
+    ((old, new),) = (group.periods for group in drawn.groups if group.partition == "city=sf")
+    assert drawn.keys(new, 10) == ["a", "b"], "the log has deleted b, whose history can be asked for"
+    assert drawn.keys(old, 1) == ["a"]
+    for name in new.slice.logs:
+        (tmp_path / "t" / name).unlink()
+    assert drawn.keys(new, 10) == ["a", "b"]
+    (tmp_path / "t" / new.slice.name).unlink()
+    with refused(RefusedError, 2, new.slice.name, "was cleaned since the table was looked at. Refresh."):
+        drawn.keys(new, 10)
+
+
+@pytest.mark.parametrize("name", jvm.names())
+def test_tables_of_jvm_hudi_are_drawn_as_they_are_read(tmp_path: Path, name: str) -> None:
+    table = Table(unpacked(name, tmp_path))
+    drawn = slices.look(table)
+    assert_read(drawn)
+    if name.endswith("_log_only"):
+        (period,) = drawn.groups[0].periods
+        assert (period.slice.name, drawn.keys(period, 10)) == ("", ["k1", "k2"])
 
 
 def test_a_window_of_twenty_thousand_instants_reads_its_own_commits_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -141,16 +141,22 @@ class Drawn:
         return next((one for group in self.groups for one in group.periods if name in one.files), None)
 
     def keys(self, period: Period, limit: int) -> list[str]:
-        """The record keys of the first rows of a slice; none where the table keeps no keys. RefusedError where a file of it is gone."""
-        table, columns, one = self.table, self.table._columns(self.line), period.slice
+        """The record keys of some rows of a slice: of the first ones in its base file, or in its logs where it has no base file.
+
+        None where the table keeps no keys. Logs beside a base file are not read, so a key may be one that they delete. RefusedError where
+        the file is gone.
+        """
+        table, one = self.table, replace(period.slice, logs=() if period.slice.name else period.slice.logs)
         if not table.config.meta_fields:
             return []
-        logs = realtime.merging_of(table.config, self.line, columns, table.url) if one.logs else Merging(self.line.holds())
-        batches = reading.rows_of(table._store, one, pa.schema([(_KEY, pa.string())]), logs)
+        columns, holds = table._columns(self.line), self.line.holds()
+        merging = realtime.merging_of(table.config, self.line, columns, table.url) if one.logs else Merging(holds)
+        batches = reading.rows_of(table._store, one, pa.schema([(_KEY, pa.string())]), merging)
         try:
-            return list(itertools.islice((key for batch in batches for key in batch.column(0).to_pylist() if key), limit))
+            first = (key for batch in batches for key in batch.column(0).slice(0, limit).to_pylist() if key)
+            return list(dict.fromkeys(itertools.islice(first, limit)))
         except NotFoundError as e:
-            raise RefusedError(f"a file of {table.url}/{period.name} was cleaned since the table was looked at. Refresh.") from e
+            raise RefusedError(f"{table.url}/{period.name} was cleaned since the table was looked at. Refresh.") from e
 
 
 def look(table: Table) -> Drawn:
