@@ -4,6 +4,9 @@
     python tests/benchmarks/table_peers.py --rows 500000 --rounds 1        (a look)
     python tests/benchmarks/table_peers.py --ways "quire logs" "hudi logs" "delta vectors"
                                                                            (updates beside the files, which readers merge)
+    python tests/benchmarks/table_peers.py --ways "quire sorted" "hudi sorted"
+                                                                           (rows laid out anew, sorted by two columns)
+    python tests/benchmarks/table_peers.py --ways "quire z-order" "hudi z-order" "delta z-order"
 
 Ten columns of some 130 B a row, random keys of 20 characters, eight partitions, the largest with 36 % of the rows; `local[2]`, 4 GiB heap,
 zstd. Each way runs all works in a process of its own, in the same order; the order of the ways turns round. Batches are 80 % updates of
@@ -20,6 +23,9 @@ quire logs       a merge-on-read table; it is compacted, and a last batch update
                  others: they are read, then compacted
 hudi logs        the same of JVM Hudi at its fastest
 delta vectors    Delta with deletion vectors, without its feed
+quire sorted     rows of the bulk insert laid out anew, sorted by two columns
+hudi sorted      the same of JVM Hudi at its fastest, by its procedure `run_clustering`
+quire z-order    along a Z-order through the same columns; `hudi z-order` and `delta z-order`, by OPTIMIZE, likewise
 
 The peers' environments: `make test-services` and `make bench` make them in .venv/spark35 and .venv/delta; QUIRE_SPARK35 and QUIRE_DELTA
 name others.
@@ -60,6 +66,17 @@ TARGETS_OF_LOGS: dict[str, tuple[float | None, float | None]] = {
     "compaction of what came before": (None, None), "upsert 10 %, no inserts": (None, None), "snapshot with logs": (1.2, None),
     "compaction": (1.5, None), "snapshot after it": (None, None),
 }  # fmt: skip
+SORTED, CURVE = ("quire sorted", "hudi sorted"), ("quire z-order", "hudi z-order", "delta z-order")
+TARGETS_OF_SORTED: dict[str, tuple[float | None, float | None]] = {
+    "bulk insert": (None, None), "clustering": (1.2, None), "snapshot of sorted rows": (None, None),
+}  # fmt: skip
+# Ways that do the same works: ours first.
+FAMILIES: dict[tuple[str, ...], Any] = {
+    ("quire", "hudi", "delta"): TARGETS,
+    LOGS: TARGETS_OF_LOGS,
+    SORTED: TARGETS_OF_SORTED,
+    CURVE: TARGETS_OF_SORTED,
+}
 CITIES = ("lima", "oslo", "rome", "cairo", "delhi", "quito", "tokyo", "bergen")
 SHARES = np.array([0.36, 0.22, 0.14, 0.1, 0.08, 0.05, 0.03, 0.02])
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", np.uint8)
@@ -141,6 +158,7 @@ def batches(place: Path, rows: int) -> dict[str, dict[str, list[int]]]:
 
     found = dict[str, dict[str, list[int]]]()
     put("base", made.brought(made.new(rows), 1))
+    found["snapshot of sorted rows"] = {"rows": made.sums()}
     batch("upsert10", 10, 2)
     changed = batch("upsert1", 1, 3)
     gone = made.drawn(rows // 100, changed)
@@ -207,7 +225,7 @@ def main() -> int:
         __doc__,
         rows={"type": int, "default": 5_000_000},
         rounds={"type": int, "default": 3},
-        ways={"nargs": "*", "choices": list(WAYS), "default": [way for way in WAYS if way not in LOGS]},
+        ways={"nargs": "*", "choices": list(WAYS), "default": [way for way in WAYS if way not in LOGS + SORTED + CURVE]},
         keep={"help": "a file of results: those of this run are added, and all of them are told; so ways can be run apart"},
     )
     print(f"{machine()}; {args.rows:,} rows, heap {HEAP}, {args.rounds} rounds; load {load()}", flush=True)
@@ -236,7 +254,8 @@ def main() -> int:
 def told(found: dict[str, list[Result]]) -> int:
     """Tables and promises."""
     verdict, logs = Verdict(), any(way in LOGS for way in found)
-    ours, targets = ("quire logs", TARGETS_OF_LOGS) if logs else ("quire", TARGETS)
+    family = next((ways for ways in FAMILIES if any(way in ways for way in found)), next(iter(FAMILIES)))
+    ours, targets = family[0], FAMILIES[family]
     head = [
         "work",
         "way",
@@ -255,7 +274,7 @@ def told(found: dict[str, list[Result]]) -> int:
     if ours not in found:
         return 0
     for work, wanted in targets.items():
-        for peer, least in zip(LOGS[1:] if logs else ("hudi", "delta"), wanted, strict=True):
+        for peer, least in zip(family[1:], wanted, strict=False):
             if peer in found and least is not None:
                 ratio, cpu = (middle(found[peer], work, what) / middle(found[ours], work, what) for what in ("seconds", "cpu"))
                 verdict.check(f"{work}: × {peer}", f"≥ {least:g}", f"{ratio:.2f} (CPU {cpu:.2f})", ratio >= least)
@@ -265,7 +284,7 @@ def told(found: dict[str, list[Result]]) -> int:
         if way in found:  # else the snapshot and the compaction would have nothing to merge
             share = middle(found[way], LAST, "mb") / middle(found[way], "bulk insert", "mb")
             verdict.check(f"logs there, of the bytes of the bulk insert: {way}", "≥ 5 %", f"{100 * share:.1f} %", share >= 0.05)
-    if not logs:
+    if ours == "quire":
         told_of_files(found, verdict)
     return verdict.end()
 

@@ -30,6 +30,8 @@ WRITES = {"bulk insert": "base", "upsert 10 %": "upsert10", "upsert 1 %": "upser
 READS = ("snapshot", "changes")  # works that are done again, as the first time a JVM compiles
 AGAIN = 5
 LAST = "upsert 10 %, no inserts"
+SORTED = ("lat", "lon")  # columns by which rows are clustered
+TARGET = 120 << 20  # bytes of a file
 WRITES_OF_LOGS = {**WRITES, LAST: "update10"}  # inserts go into small base files, and their updates with them
 
 Answer = dict[str, list[int]]
@@ -108,6 +110,23 @@ class QuireLogs(Quire):
     TYPE = "merge_on_read"
 
 
+class QuireSorted(Quire):
+    """A table whose rows are laid out anew."""
+
+    CURVE = "linear"
+
+    def cluster(self) -> None:
+        """Sort all rows by two columns, or along a curve through both."""
+        report = self.table.cluster(sort=SORTED, curve=self.CURVE, progress=False)
+        assert report.rows, "nothing was clustered"
+
+
+class QuireCurve(QuireSorted):
+    """The same along a Z-order."""
+
+    CURVE = "z-order"
+
+
 class Hudi:
     """JVM Hudi at its fastest."""
 
@@ -173,6 +192,33 @@ class HudiLogs(Hudi):
             raise SystemExit("JVM Hudi has compacted nothing")
 
 
+class HudiSorted(Hudi):
+    """The same, clustered by its own procedure, all files of a partition at once."""
+
+    CURVE = "linear"
+
+    def cluster(self) -> None:
+        """Sort all rows by two columns, or along a curve through both."""
+        plan = "hoodie.clustering.plan.strategy"
+        settings = {
+            "hoodie.metadata.enable": "false", "hoodie.embed.timeline.server": "false", "hoodie.parquet.compression.codec": "zstd",
+            f"{plan}.target.file.max.bytes": TARGET, f"{plan}.small.file.limit": 1 << 30, f"{plan}.max.bytes.per.group": 8 << 30,
+            "hoodie.clustering.max.parallelism": 2 * CORES, "hoodie.datasource.write.row.writer.enable": "true",
+        }  # fmt: skip
+        for name, value in settings.items():
+            self.spark.sql(f"SET {name}={value}")
+        how = f"order => '{','.join(SORTED)}', order_strategy => '{self.CURVE}'"
+        done = self.spark.sql(f"CALL run_clustering(op => 'scheduleAndExecute', path => '{self.at}', {how})").collect()
+        if not done:
+            raise SystemExit("JVM Hudi has clustered nothing")
+
+
+class HudiCurve(HudiSorted):
+    """The same along a Z-order."""
+
+    CURVE = "z-order"
+
+
 class HudiDefaults(Hudi):
     """The same without a word on how."""
 
@@ -233,6 +279,15 @@ class DeltaAlone(Delta):
     FEED = "false"
 
 
+class DeltaCurve(DeltaAlone):
+    """The same, which can sort along a Z-order alone."""
+
+    def cluster(self) -> None:
+        """Sort all rows along a curve through two columns."""
+        self.spark.sql(f"SET spark.databricks.delta.optimize.maxFileSize={TARGET}")
+        self.spark.sql(f"OPTIMIZE delta.`{self.at}` ZORDER BY ({', '.join(SORTED)})").collect()
+
+
 class DeltaVectors(Delta):
     """With deletion vectors, and without its feed: no file is written anew for a few of its rows."""
 
@@ -242,6 +297,8 @@ class DeltaVectors(Delta):
 WAYS: dict[str, Callable[[Path, str], Any]] = {
     "quire": Quire, "hudi": Hudi, "hudi defaults": HudiDefaults, "delta": Delta, "delta, no feed": DeltaAlone,
     "quire logs": QuireLogs, "hudi logs": HudiLogs, "delta vectors": DeltaVectors,
+    "quire sorted": QuireSorted, "hudi sorted": HudiSorted,
+    "quire z-order": QuireCurve, "hudi z-order": HudiCurve, "delta z-order": DeltaCurve,
 }  # fmt: skip
 
 
@@ -327,6 +384,11 @@ def asked_again(memory: Memory, at: Path, work: Callable[[], Any]) -> tuple[Resu
 
 def works(peer: Any, data: Path) -> Iterable[tuple[str, Callable[[], Any]]]:
     """All that is measured, in its order."""
+    if isinstance(peer, QuireSorted | HudiSorted | DeltaCurve):
+        yield "bulk insert", lambda: peer.write("bulk insert", str(data / "base"))
+        yield "clustering", peer.cluster
+        yield "snapshot of sorted rows", peer.snapshot
+        return
     logs = isinstance(peer, QuireLogs | HudiLogs | DeltaVectors)
     for work, source in (WRITES_OF_LOGS if logs else WRITES).items():
         if work == LAST and isinstance(peer, QuireLogs | HudiLogs):
@@ -351,7 +413,7 @@ def main(job: dict[str, str]) -> None:
         took[work], answers[work] = (asked_again if work.startswith(READS) else measured)(memory, at, act)
         print(f"    {work}: {took[work]}", file=sys.stderr, flush=True)
     found: Result = {"took": took, "answers": {work: answer for work, answer in answers.items() if answer}, "worker_mb": memory.worker}
-    if isinstance(peer, Quire) and not isinstance(peer, QuireLogs):
+    if isinstance(peer, Quire) and not isinstance(peer, QuireLogs | QuireSorted):
         windows = [peer.bytes_of_changes("upsert 10 %", until) for until in ("upsert 1 %", "delete 1 %")]
         found["bytes"] = windows
     print(json.dumps(found), flush=True)
