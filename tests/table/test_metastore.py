@@ -385,6 +385,25 @@ def test_what_a_metastore_refuses_is_one_line(tmp_path: Path, hive: Service) -> 
         table.sync_metastore(hive.uri)
 
 
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        (7, text("x")),
+        (7, record({1: thrift.texts(["id"])})),
+        (7, record({7: record({3: text("x")})})),
+        (8, mapping({})),
+        (9, thrift.texts([])),
+    ],
+)
+def test_an_answer_of_another_kind_is_one_line(tmp_path: Path, hive: Service, at: int, wrong: Value) -> None:
+    table = create(tmp_path / "t")
+    write(table, "upsert", FIRST)
+    table.sync_metastore(hive.uri)
+    hive.tables["default.t"][at] = wrong
+    with refused(QuireError, 3, "has answered get_table_req by what is not of its kind"):
+        table.sync_metastore(hive.uri)
+
+
 def test_a_metastore_without_a_method_is_asked_by_the_older_one(tmp_path: Path, hive: Service) -> None:
     table = create(tmp_path / "t")
     write(table, "upsert", FIRST)

@@ -30,6 +30,10 @@ _THROWS: dict[str, tuple[str, ...]] = {
     "alter_table_with_environment_context": (_OPERATION, _META), "get_partition_names": (MISSING, _META),
     "add_partitions_req": (_INVALID, EXISTS, _META), "drop_partition": (MISSING, _META),
 }  # fmt: skip
+# The shape of an answer: kinds, structs by their fields, lists of one thing. Fields beside it are as they come.
+_COLUMNS = [{1: thrift.STRING, 2: thrift.STRING, 3: thrift.STRING}]
+_SERDE = {2: thrift.STRING, 3: thrift.MAP}
+_TABLE = {7: {1: _COLUMNS, 2: thrift.STRING, 3: thrift.STRING, 4: thrift.STRING, 7: _SERDE}, 8: _COLUMNS, 9: thrift.MAP}
 _UNKNOWN = "a method that it does not know"
 _ADDRESS = re.compile(r"thrift://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?/?")
 # The table's files are its rows: no statistics that a query could be answered by.
@@ -86,8 +90,8 @@ class Metastore:
             self._stream.close()
             self._socket.close()
 
-    def call(self, method: str, arguments: Fields) -> Any:
-        """The result of a method. Raises Said for its no, TransientError without an answer."""
+    def call(self, method: str, arguments: Fields, shape: Any = None) -> Any:
+        """The result of a method, in its shape. Raises Said for its no, TransientError without an answer."""
         number = next(self._numbers)
         try:
             self._socket.sendall(thrift.message(method, number, arguments))
@@ -110,6 +114,8 @@ class Metastore:
         for at, thrown in enumerate(_THROWS[method], 1):
             if at in answer:
                 raise Said(thrown, str(thrift.said(answer[at].of, 1, "")) if answer[at].kind == thrift.STRUCT else "")
+        if shape is not None and not (0 in answer and thrift.fits(answer[0], shape)):
+            raise QuireError(f"the metastore {self.where} has answered {method} by what is not of its kind: look what it is.")
         return thrift.said(answer, 0)
 
     def _take(self, size: int) -> bytes:
@@ -139,11 +145,12 @@ class Metastore:
         """A table as it is there."""
         try:
             try:
-                found: Fields = thrift.said(self.call("get_table_req", {1: record({1: text(database), 2: text(name)})}), 1)
+                asked = record({1: text(database), 2: text(name)})
+                found: Fields = thrift.said(self.call("get_table_req", {1: asked}, {1: _TABLE}), 1, {})
             except Said as e:
                 if e.kind != _UNKNOWN:
                     raise
-                found = self.call("get_table", {1: text(database), 2: text(name)})
+                found = self.call("get_table", {1: text(database), 2: text(name)}, _TABLE)
         except Said as e:
             if e.kind != MISSING:
                 raise self.told(f"tell of the table {database}.{name}", e) from e
@@ -171,7 +178,8 @@ class Metastore:
     def partitions(self, database: str, name: str) -> list[str]:
         """The names of a table's partitions."""
         try:
-            return list(self.call("get_partition_names", {1: text(database), 2: text(name), 3: Value(thrift.I16, -1)}))
+            asked = {1: text(database), 2: text(name), 3: Value(thrift.I16, -1)}
+            return list(self.call("get_partition_names", asked, [thrift.STRING]))
         except Said as e:
             raise self.told(f"tell the partitions of {database}.{name}", e) from e
 

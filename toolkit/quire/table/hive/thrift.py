@@ -76,6 +76,16 @@ def said(fields: Fields, number: int, other: Any = None) -> Any:
     return {name.of: value.of for name, value in of[2]} if kind == MAP else of
 
 
+def fits(value: Value, shape: Any) -> bool:
+    """Whether a value is of a shape: a kind (a map: of texts), {field: its shape} where the field is there, or [the shape of each]."""
+    kind, of = value
+    if isinstance(shape, dict):
+        return kind == STRUCT and all(fits(of[at], each) for at, each in shape.items() if at in of)
+    if isinstance(shape, list):
+        return kind == LIST and all(fits(each, shape[0]) for each in of[1])
+    return bool(kind == shape) and (kind != MAP or all(each.kind == STRING for pair in of[2] for each in pair))
+
+
 # ---------------------------------------------------------------------------------------------------------------------- to bytes
 def message(name: str, sequence: int, fields: Fields, kind: int = CALL) -> bytes:
     """A call of a method, or an answer to one."""
