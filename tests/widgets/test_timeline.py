@@ -212,6 +212,32 @@ def test_it_shows_what_others_have_committed_when_it_is_asked_and_keeps_what_was
     assert "superseded at" in text_of(one(widget, "quire-details").value)
 
 
+def test_older_instants_stay_where_they_are_when_others_commit(tmp_path: Path) -> None:
+    table = create(tmp_path / "t")
+    for ts in range(4):
+        table.upsert(trips(("a", "sf", ts, 1.0)), **HERE)
+    widget = TableTimeline(table, last=2)
+    click(widget, "older")
+    before = done(widget).result["instant"].tolist()
+    table.upsert(trips(("a", "sf", 5, 1.0)), **HERE)
+    click(widget, "refresh")
+    assert done(widget).result["instant"].tolist() == before
+    assert "instants 1–2 of 5" in text_of(one(widget, "quire-where").value)
+
+
+def test_pages_turn_while_it_looks(table: quire.Table) -> None:
+    """In two threads: whatever comes first, the picture is that of the last one, each part of it once."""
+    widget = TableTimeline(table, page_size=1)
+    for number in range(10):
+        click(widget, "refresh")
+        click(widget, ("next", "first")[number % 2])
+        done(widget)
+        shown = one(widget, "quire-lanes").children
+        assert len({part.model_id for part in shown}) == len(shown), "none is closed"
+        assert f"file groups {2 - number % 2}–{2 - number % 2} of 2" in text_of(one(widget, "quire-where").value)
+        assert len(drawn(widget, "slice")) == (2 if number % 2 == 0 else 1)
+
+
 def test_a_table_as_of_an_instant_is_shown_as_it_was(table: quire.Table) -> None:
     instant = table.timeline()["instant"][1]
     widget = TableTimeline(table.as_of(instant))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,7 @@ class TableTimeline(QueuedForm):
         drawn = slices.look(opened)
         super().__init__("quire-timeline")
         self._view = TimelineView(drawn, drawn.window(last), page_size)
-        self._filling = False
+        self._filling, self._show_lock = False, threading.RLock()
         self._build()
         self._show_all()
         self._give_window()
@@ -113,17 +114,19 @@ class TableTimeline(QueuedForm):
         )  # fmt: skip
 
     def _picked(self, act: Callable[[str], object], value: str) -> None:
-        if value != _NOTHING and not self._filling:
+        with self._show_lock:  # another thread may be filling the lists
+            filling = self._filling
+        if value != _NOTHING and not filling:
             act(value)
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def refresh(self) -> None:
-        """Look at the table as it is now; what was chosen stays chosen, if it is still there."""
-        table, last, newer = self._view.drawn.table, self._last, self._view.window.newer
+        """Look at the table as it is now. Older instants stay where they are, and what was chosen stays chosen, if it is still there."""
+        table, last, before = self._view.drawn.table, self._last, self._view.window
 
         def act() -> tuple[Drawn, Window]:
             drawn = slices.look(table)
-            return drawn, drawn.window(last, newer)
+            return drawn, drawn.window(last, drawn.newer_than(before.times[-1]) if before.newer else 0)
 
         self._begin("looking", act, self._show_looked)
 
@@ -146,11 +149,11 @@ class TableTimeline(QueuedForm):
     def turn(self, pages: int | None) -> None:
         """So many `pages` of file groups on, or back if it is negative; None: the first one."""
         view = self._view
-        offset = 0 if pages is None else max(view.offset + pages * view.size, 0)
-        if offset and offset >= len(view.chosen()):
-            return
-        view.offset = offset
-        self._show_picture()
+        with self._show_lock:
+            offset = 0 if pages is None else max(view.offset + pages * view.size, 0)
+            if not offset or offset < len(view.chosen()):
+                view.offset = offset
+                self._show_picture()
 
     @traitlets.observe("partition")
     def _chosen(self, _: object) -> None:
@@ -160,10 +163,11 @@ class TableTimeline(QueuedForm):
     def show_instant(self, instant: str) -> None:
         """Show what happened at an `instant` that is in the picture; UsageError for another one."""
         view = self._view
-        if instant not in view.window.times:
-            raise UsageError(f"the instant {quoted(instant)} is not in the picture: older() or newer() lead to it.")
-        view.instant, view.period, view.keys = instant, None, ()
-        self._show_chosen()
+        with self._show_lock:
+            if instant not in view.window.times:
+                raise UsageError(f"the instant {quoted(instant)} is not in the picture: older() or newer() lead to it.")
+            view.instant, view.period, view.keys = instant, None, ()
+            self._show_chosen()
 
     def show_slice(self, file: str) -> None:
         """Show the slice to which a `file` belongs, by its name below the table, and some of its records; UsageError for another one."""
@@ -174,10 +178,10 @@ class TableTimeline(QueuedForm):
 
     def _show_period(self, period: Period) -> None:
         view = self._view
-        view.instant, view.period, view.keys = "", period, ()
-        self._show_chosen()
-        self.result = period
-        drawn = view.drawn
+        with self._show_lock:
+            view.instant, view.period, view.keys = "", period, ()
+            self._show_chosen()
+        self.result, drawn = period, view.drawn
         self._begin("reading", lambda: (period, drawn.keys(period, KEYS)), self._show_keys)
 
     def look(self, key: str | None = None) -> None:
@@ -196,11 +200,12 @@ class TableTimeline(QueuedForm):
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _show_looked(self, drawn: Drawn, window: Window) -> None:
         view = self._view
-        view.drawn, view.window = drawn, window
-        view.instant = view.instant if view.instant in window.times else ""
-        view.period = drawn.period(view.period.name) if view.period else None
-        view.offset = 0 if view.offset >= len(view.chosen()) else view.offset
-        self._show_all()
+        with self._show_lock:
+            view.drawn, view.window = drawn, window
+            view.instant = view.instant if view.instant in window.times else ""
+            view.period = drawn.period(view.period.name) if view.period else None
+            view.offset = 0 if view.offset >= len(view.chosen()) else view.offset
+            self._show_all()
         self._give_window()
 
     def _give_window(self) -> None:
@@ -213,14 +218,16 @@ class TableTimeline(QueuedForm):
         return drawn.url, drawn.has_options, drawn.as_of
 
     def _show_keys(self, period: Period, keys: Sequence[str]) -> None:
-        if self._view.period == period:
-            self._view.keys = keys
-            self._show_chosen()
+        with self._show_lock:
+            if self._view.period == period:
+                self._view.keys = keys
+                self._show_chosen()
 
     def _show_history(self, history: RecordHistory) -> None:
-        self._view.history = history
-        self._put("history", _wide(self._view.told()))
-        self._lanes.mark(self._view)
+        with self._show_lock:
+            self._view.history = history
+            self._put("history", _wide(self._view.told()))
+            self._lanes.mark(self._view)
         self._show_code(as_code.table(*self._place(), "history", key=history.key), "The last call as Python:")
         self.result = history
 

@@ -126,6 +126,10 @@ class Drawn:
         """The instant that the table was opened at; "": it was opened as it is."""
         return self.table._instant
 
+    def newer_than(self, time: str) -> int:
+        """How many times of the timeline are later."""
+        return len({one.time for one in self.instants if one.time > time})
+
     def window(self, size: int, newer: int = 0) -> Window:
         """At most `size` times, before the `newer` newest ones; one request for each write and clean among them."""
         times = sorted({one.time for one in self.instants})
