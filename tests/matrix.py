@@ -307,6 +307,7 @@ PIPELINES = {
             "table compaction", "", few, tables.calls(*tables.COMPACTION, logs=True), OF_TABLES, states=tables.states(*tables.COMPACTION)
         ),
         Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
+        Pipeline("table cluster", "", few, tables.calls(*tables.CLUSTERS, logs=True), OF_TABLES, states=tables.states(*tables.CLUSTERS)),
         Pipeline("table archive", "", few, tables.calls(*tables.ARCHIVES), OF_TABLES, states=tables.states(*tables.ARCHIVES)),
         Pipeline("table restore", "", few, tables.calls(*tables.RESTORES), OF_TABLES, states=tables.states(*tables.RESTORES)),
         Pipeline("table rollback", "", few, tables.calls(*tables.ROLLBACKS, logs=True), OF_TABLES, states=tables.states(*tables.ROLLBACKS)),

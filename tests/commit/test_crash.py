@@ -199,7 +199,9 @@ INTO_TABLES = [
     *cases(["table insert"], ["upload"], ["azure"]),
     *cases(["table load"], ["rename"], ["objects"]),
     *cases(["table process"], ["rename"], ["nfs"]),
+    *cases(["table cluster"], ["rename"], ["hdfs"]),
     *slow(*cases(["table restore"], ["rename"], ["disk"]), *cases(["table rollback"], ["upload"], ["s3"])),
+    *slow(*cases(["table cluster"], ["rename"], ["disk"]), *cases(["table cluster"], ["upload"], ["s3"])),
     *slow(*cases(["table load", "table process"], ["rename"], ["disk"])),
     *slow(*cases(["table upsert", "table load"], ["upload"], ["s3", "azure"])),
 ]

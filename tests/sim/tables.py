@@ -241,6 +241,8 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) ->
                 clean(table)
             elif verb == ARCHIVE:
                 archive(table)
+            elif verb == CLUSTER:
+                cluster(table)
             elif verb == ROLLBACK:
                 table.rollback(progress=False)
             elif verb == RESTORE:
@@ -276,6 +278,12 @@ def clean(table: quire.Table) -> None:
         table.clean(versions=1, progress=False)
 
 
+def cluster(table: quire.Table) -> None:
+    """Lay its rows out anew, unless that was done."""
+    if not any(instant.action == timeline.REPLACE for instant in timeline.read(connect(table.url)).completed):
+        table.cluster(sort="n", **HERE)
+
+
 def archive(table: quire.Table) -> None:
     """Archive all but the newest of its writes, unless that was done."""
     if not timeline.read(connect(table.url)).archived:
@@ -307,7 +315,7 @@ INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
 UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
 DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
 SCHEDULE, COMPACT, CLEAN, OVERWRITE, DROP = "schedule", "compact", "clean", "insert_overwrite", "delete_partitions"
-ARCHIVE, ROLLBACK, RESTORE = "archive", "rollback", "restore"
+ARCHIVE, CLUSTER, ROLLBACK, RESTORE = "archive", "cluster", "rollback", "restore"
 RESTORES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (RESTORE, []), ("upsert", [("a", "sf", 5)]))
 ROLLBACKS = (*UPSERTS, (ROLLBACK, []), ("delete", [("b", "sf", 4)]))
 ARCHIVES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (ARCHIVE, []), ("delete", [("b", "sf", 4)]))
@@ -319,6 +327,10 @@ COMPACTION = (
 REPLACES = (
     *UPSERTS, (OVERWRITE, [("b", "sf", 3), ("e", "sf", 3)]), ("upsert", [("b", "sf", 4), ("c", "la", 4)]), (DROP, [("", "la", 0)]),
     ("upsert", [("f", "la", 5)]),
+)  # fmt: skip
+CLUSTERS = (
+    *INSERTS, ("bulk_insert", [("f", "sf", 3), ("g", "la", 3)]), ("upsert", [("a", "sf", 4)]), (CLUSTER, []),
+    ("upsert", [("a", "sf", 5), ("f", "sf", 5)]),
 )  # fmt: skip
 LOGS = (*UPSERTS, ("delete", [("b", "sf", 3), ("a", "sf", 3), ("x", "la", 3)]))
 
