@@ -40,6 +40,12 @@ class Race:
     drivers: tuple[Driver, ...]
     sticky: float
     compactors: tuple[Driver, ...] = ()  # where there are any, it is a merge-on-read table
+    clusterers: tuple[Driver, ...] = ()
+
+    @property
+    def servants(self) -> tuple[Driver, ...]:
+        """Those that write no row."""
+        return (*self.compactors, *self.clusterers)
 
 
 def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
@@ -50,7 +56,8 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     drivers = tuple(troubled(rng, TABLES[kind.name], f"writer {n}", (), faulty) for n in range(1, rng.choice((3, 3, 4))))
     sticky, most = rng.choice((0.0, 0.5, 0.9, 0.97)), rng.choice((0, 1, 2))
     compactors = tuple(troubled(rng, TABLES[kind.name], f"compactor {n}", (), faulty) for n in range(1, most + 1))
-    return Race(seed, by, kind, drivers, sticky, compactors)
+    clusterers = tuple(troubled(rng, TABLES[kind.name], f"clusterer {n}", (), faulty) for n in range(1, rng.choice((1, 1, 1, 2, 3))))
+    return Race(seed, by, kind, drivers, sticky, compactors, clusterers)
 
 
 class Together(Readers):
@@ -76,7 +83,7 @@ def play(race: Race) -> None:
     forget_all()
     world = World(race.seed, kind=TABLES[race.kind.name])
     world.watched[DEST] = Together()
-    order = Scheduler(world, race.sticky, {d.name: d.sleeps for d in race.drivers if d.sleeps})
+    order = Scheduler(world, race.sticky, {d.name: d.sleeps for d in (*race.drivers, *race.clusterers) if d.sleeps})
 
     def opened() -> quire.Table:
         return tables.opened(world.dest, logs=bool(race.compactors))
@@ -84,33 +91,24 @@ def play(race: Race) -> None:
     def write(n: int) -> None:
         opened().upsert(tables.frame([("a", "sf", n), ("b", "la", n), (f"own{n}", "sf", n)]), batch=f"batch {n}", **HERE)
 
-    def compact() -> None:
-        """Another one may be carrying out the same plan, or writing while a plan is laid: the call says so, and is made again."""
-        for _ in range(2):
-            opened().compact(**HERE)
-
     for n, driver in enumerate(race.drivers, 1):
         order.add(Actor(driver.name, dict(driver.faults)), lambda n=n: write(n))  # type: ignore[misc]
-    for driver in race.compactors:
-        order.add(Actor(driver.name, dict(driver.faults)), compact)
+    for driver in race.servants:
+        order.add(Actor(driver.name, dict(driver.faults)), lambda driver=driver: _serve(opened(), driver))  # type: ignore[misc]
     try:
         with world.installed():
             with world.acting(Actor("before")):
-                opened().upsert(tables.frame(BEFORE), batch="before", **HERE)
-                if race.compactors:
-                    opened().upsert(tables.frame([(key, city, 0) for key, city, _ in BEFORE]), batch="logs", **HERE)
+                for batch in ("before", "logs") if race.compactors else ("before",):
+                    opened().upsert(tables.frame(BEFORE), batch=batch, **HERE)
             world.settle()
-            for name, ended in order.run().items():
-                hit = order.scripts[name][0].hit
-                by_store = isinstance(ended, Crash | StorageError) or StorageError.__name__ in str(ended)
-                assert ended is None or (hit and by_store), f"{name} ended with {ended!r}"
+            _run(order)
             world.land(everything=True)
             world.settle()
             with world.acting(Actor("last")):
                 for n, _ in enumerate(race.drivers, 1):
                     write(n)
-                if race.compactors:
-                    compact()
+                for driver in race.servants:
+                    _serve(opened(), driver)
                 protocol.recover(world.store(world.dest), "open")
             there = world.there()
             rows = tables.seen(tables.outside(there))
@@ -118,13 +116,34 @@ def play(race: Race) -> None:
             last = max(numbers) if race.compactors else _last(there, numbers)
             wanted = {"a": last, "b": last, **{f"own{n}": n for n in numbers}}
             tables.check(
-                [{}] * (len(race.drivers) + 1) + [wanted], there, world.folders(), world.waiting(), all_taken=not race.compactors
+                [{}] * (len(race.drivers) + 1) + [wanted], there, world.folders(), world.waiting(), all_taken=not race.servants
             )  # fmt: skip
             assert rows == wanted, f"{rows} instead of {wanted}"
     except (Exception, Crash, Endless) as e:
         raise Finding(f"{race!r}: {type(e).__name__}: {e}\n{world.told(1000)}") from e
     finally:
         forget_all()
+
+
+def _serve(table: quire.Table, driver: Driver) -> None:
+    """What a driver does that writes no row, twice.
+
+    Another one may be carrying out the same plan, or writing while a plan is laid: a compaction says so, and is made again. A clustering
+    sorts by something else each time, so that there is something to do.
+    """
+    for sort in ("n", ["id", "n"]):
+        if driver.name.startswith("compactor"):
+            table.compact(**HERE)
+        else:
+            table.cluster(sort=sort, **HERE)
+
+
+def _run(order: Scheduler) -> None:
+    """Let all drivers run to their end, which only the store may spoil."""
+    for name, ended in order.run().items():
+        hit = order.scripts[name][0].hit
+        by_store = isinstance(ended, Crash | StorageError) or StorageError.__name__ in str(ended)
+        assert ended is None or (hit and by_store), f"{name} ended with {ended!r}"
 
 
 def _last(there: object, numbers: range) -> int:

@@ -11,7 +11,6 @@ from quire.commit import protocol
 from quire.commit.entries import Abort, Commit, PlanHead
 from quire.commit.log import Log
 from quire.coverage import checkpoint
-from quire.coverage.conflicts import TWICE
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.take_up import Identity, take_up
@@ -55,8 +54,8 @@ class Service:
             checkpoint.keep_up(self.runner, self.dest, self.options, self.log, self.bars.say)
             if isinstance(outcome, Commit) and self.log.in_effect(outcome):
                 return outcome
-            if isinstance(outcome, Abort) and outcome.why == TWICE:
-                continue
+            if isinstance(outcome, Abort) and losses < jobs.LOSSES:
+                continue  # another driver of this job gave it up: where its reason still holds, the next job meets it here, and says it
             if isinstance(outcome, Abort):
                 raise QuireError(f"the {word} of {plain(self.dest)} was given up: {outcome.why}. Nothing of it is visible.")
             jobs.check_losses(losses + 1, taken.head.job, plain(self.dest))
