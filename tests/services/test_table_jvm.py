@@ -16,6 +16,7 @@ from hudi import HudiTableBuilder
 import quire
 from gathering import refused
 from quire.errors import RefusedError
+from quire.table.format import names
 from quire.table.format.schema import META
 from quire.table.table import Table
 from services import jvm_hudi
@@ -299,3 +300,46 @@ def test_the_jvm_reads_and_writes_a_table_whose_columns_became_wider(type: str, 
         session.write(table.url, more, options)
         rows |= {each["id"]: each for each in more.to_pylist()}
         assert plain(table.snapshot(spark=LOCAL)) == plain(pa.Table.from_pylist(list(rows.values()), wide))
+
+
+NINE = {"hoodie.metadata.enable": "false"}
+
+
+@pytest.mark.parametrize("shape", ["hive"])
+def test_jvm_hudi_reads_a_table_of_version_9_and_writes_into_it_in_turns_with_quire(
+    shape: str, sessions: dict[str, Session], tmp_path: Path
+) -> None:
+    table, jvm, folder = Table.create(tmp_path / "t", version=9, **SHAPES[shape][0]), sessions["1.2.0"], tmp_path / "t"
+    *_, (middle, before), (start, first) = steps(table)
+    settings = (folder / names.PROPERTIES).read_bytes()
+    assert since(jvm, table, end_of(folder, middle)) == new(before, first) == {}, "an incremental query has no deletes"
+    known = dict(first)
+
+    def turn(operation: str, ts: int, *rows: dict[str, Any]) -> None:
+        """The JVM writes, then quire over some of its rows."""
+        nonlocal known
+        jvm.write(table.url, frame(*rows), {**asked(table, shape, operation), **NINE})
+        for each in rows:
+            known.pop(each["id"], None)
+        known |= {} if operation == "delete" else keyed(*rows)
+        assert ours(table) == theirs(table) == known
+        more = keyed(row("a", ts + 1), row("d", ts + 1, None), row(f"m{ts}", ts))
+        write(table, "upsert", *more.values())
+        known |= more
+
+    turn("upsert", 5, row("a", 5), row("d", 5, None), row("i", 5), row("j", 5, "rm"))
+    turn("delete", 7, row("e", 7, "la"), row("i", 7))
+    assert (folder / names.PROPERTIES).read_bytes() == settings, "the JVM has not upgraded it"
+    assert ours(table) == theirs(table) == by_id(jvm.read(table.url)) == known
+    assert by_change(changes(table, start)) == changed(first, known)
+    assert since(jvm, table, end_of(folder, start)) == new(first, known)
+    write(table, "insert_overwrite", row("z", 20, "rm"))
+    known = {key: each for key, each in known.items() if each["city"] != "rm"} | keyed(row("z", 20, "rm"))
+    assert ours(table) == theirs(table) == by_id(jvm.read(table.url)) == known
+
+
+def end_of(folder: Path, instant: str) -> str:
+    """When an instant ended."""
+    (name,) = (names.instant(path.name) for path in (folder / names.TIMELINE).glob(f"{instant}_*"))
+    assert name is not None
+    return name.ended

@@ -20,7 +20,7 @@ from quire.commit import protocol
 from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import timeline
-from quire.table.format import log_content, log_file, names
+from quire.table.format import commits, log_content, log_file, names
 from sim import loads
 from sim.topics import RECORD, TOPICS
 from sim.witness import Log, Observer, Tree
@@ -41,6 +41,7 @@ SETTINGS = (".hoodie/hoodie.properties", "_quire/table.entry")  # of a table wit
 FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
+_NINE = re.compile(r"\.hoodie/timeline/([0-9]{17})(?:_([0-9]{17}))?\.([a-z.]+)")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit|replacecommit)")
 _CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
 _CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
@@ -128,7 +129,15 @@ def _log(name: str, folder: str) -> names.LogFile | None:
 
 def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
     """What lies in the table but for quire's own."""
-    return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
+    found = {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
+    return dict(_as_of_version_6(name, data) for name, data in found.items())
+
+
+def _as_of_version_6(name: str, data: bytes) -> tuple[str, bytes]:
+    """An object of the timeline of a table of version 9 as one of version 6 would have it."""
+    if (instant := _NINE.fullmatch(name)) is None:
+        return name, data
+    return f".hoodie/{instant[1]}.{instant[3]}", commits.encode(commits.decode_avro(data, name)) if instant[2] else data
 
 
 def _changes(name: str, since: str) -> bool:

@@ -93,11 +93,11 @@ def test_changes_of_tables_of_jvm_hudi_of_newer_versions_lead_from_any_snapshot_
     check_by_end(tmp_path / "t")
 
 
-def reorder(folder: Path, seed: int) -> None:
-    """Let the writes after the first one end in another order."""
+def reorder(folder: Path, seed: int | None) -> None:
+    """Let the writes after the first one end in another order; None: in the opposite one."""
     _, *later = ended(folder)
     last = int(later[-1].ended)
-    random.Random(seed).shuffle(later)
+    later.reverse() if seed is None else random.Random(seed).shuffle(later)
     for place, each in enumerate(later):
         path = folder / names.TIMELINE / each.name
         path.rename(path.with_name(replace(each, ended=f"{last + 1 + place}").name))
@@ -115,6 +115,17 @@ def test_logs_that_were_written_at_once_count_in_the_order_in_which_they_end(
     unpacked(name, folder)
     reorder(folder, seed)
     check_by_end(folder)
+
+
+def test_of_logs_with_one_key_that_end_in_the_opposite_order_the_last_one_counts(tmp_path: Path) -> None:
+    settings = unpacked(STALE, tmp_path / "t") / names.PROPERTIES
+    settings.write_text(settings.read_text().replace("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"))
+    _, first, *_, last = (each.time for each in ended(tmp_path / "t"))
+    log, later = (next((tmp_path / "t").glob(f".*_{instant}.log.1_*")) for instant in (first, last))
+    later.write_bytes(log.read_bytes().replace(first.encode(), last.encode()).replace(b"stale-A", b"other-A"))
+    reorder(tmp_path / "t", None)
+    check_by_end(tmp_path / "t")
+    assert {row["rider"] for row in Table(tmp_path / "t").snapshot(spark=LOCAL).to_pylist() if row["uuid"] == "a"} == {"stale-A"}
 
 
 @pytest.fixture

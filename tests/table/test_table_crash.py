@@ -22,16 +22,17 @@ from sim.tables import FIRST, SECOND, frame, outside, seen
 
 LOCAL = quire.LocalRunner()
 ONE, TWO = ({row[0]: row[2] for row in rows} for rows in (FIRST, FIRST + SECOND))
+FORMS = [(False, 6), (True, 6), (False, 9)]  # logs, version
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
 
 
 class Story:
     """A table with one commit, and a call that writes a second one."""
 
-    def __init__(self, kind: sim.Kind, *, logs: bool = False) -> None:
+    def __init__(self, kind: sim.Kind, *, logs: bool = False, version: int = 6) -> None:
         """`logs`: it is a merge-on-read table."""
         sim.forget_all()
-        self.how = {"type": "merge_on_read", "ordering": "n"} if logs else {}
+        self.how: dict[str, Any] = {"version": version, **({"type": "merge_on_read", "ordering": "n"} if logs else {})}
         self.world = sim.World(kind=kind, observe=False)
         self.states, self.last = list[dict[str, int]](), KeysView[str]({})
 
@@ -57,9 +58,9 @@ class Story:
         self.states.append(now)
 
 
-def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False) -> bool:
+def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False, version: int = 6) -> bool:
     """The second call dies at its change number `at`, and is called again; False: it came to its end before that."""
-    story = Story(kind, logs=logs)
+    story = Story(kind, logs=logs, version=version)
     world = story.world
     with world.installed():
         story.begin()
@@ -95,22 +96,30 @@ def test_a_call_that_dies_at_a_change_is_there_whole_or_not_at_all(name: str, fa
             return
 
 
+@pytest.mark.parametrize(("name", "fault"), [("hdfs", "ambiguous"), ("s3", "after")])
+def test_a_call_into_a_table_of_version_9_that_dies_is_there_whole_or_not_at_all(name: str, fault: str) -> None:
+    for at in range(1 + len(fault), 1000, 23):
+        if not crash(sim.TABLES[name], at, fault, version=9):
+            assert at > 40
+            return
+
+
 @pytest.mark.chaos
-@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize(("logs", "version"), FORMS, ids=["base", "logs", "version 9"])
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
 @pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
-def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str, *, logs: bool) -> None:
+def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str, version: int, *, logs: bool) -> None:
     for at in range(1, 1000):
-        if not crash(kind, at, fault, logs=logs):
+        if not crash(kind, at, fault, logs=logs, version=version):
             assert at > 20
             return
 
 
-@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize(("logs", "version"), FORMS, ids=["base", "logs", "version 9"])
 @pytest.mark.parametrize("seed", range(4))
-def test_writers_at_once_lose_no_update(seed: int, *, logs: bool) -> None:
+def test_writers_at_once_lose_no_update(seed: int, version: int, *, logs: bool) -> None:
     """Of three calls that update the same keys each comes in whole, one after the other, in the order of their instants."""
-    story = Story(sim.TABLES["hdfs"], logs=logs)
+    story = Story(sim.TABLES["hdfs"], logs=logs, version=version)
     world = story.world
     world.random.seed(seed)
     with world.installed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,6 +77,15 @@ def foreign(instant: str, *groups: str, inserts: tuple[str, ...] = (), undone: t
     return Foreign(instants=(instant,), undone=undone, groups=groups, inserts=inserts, lost=(), time="")
 
 
+def ending(entry: Any, ended: str) -> Any:
+    """The same of a table of version 9, in which it ends then."""
+    if isinstance(entry, Foreign):
+        return msgspec.structs.replace(entry, ended=ended)
+    return msgspec.structs.replace(
+        entry, stats=msgspec.structs.replace(entry.stats, written={**(entry.stats.written or {}), "ended": ended})
+    )
+
+
 def put(log: Log, *entries: Entry) -> Log:
     for entry in entries:
         log.store.put(objects.entry(log.tip + 1), encode(entry))
@@ -123,6 +133,11 @@ UPSERT = done(EARLY, A, inserts=("city=sf",))
         ([foreign(EARLY, B)], done(MINE, A), False),
         ([foreign(EARLY, A)], done(MINE, A), True),
         ([foreign(LATE, B)], done(MINE, A), True),
+        ([ending(foreign(EARLY, B), LATE)], done(MINE, A), True),
+        ([ending(foreign(EARLY, B), MINE)], done(MINE, A), True),
+        ([ending(foreign(EARLY, B), names.after(EARLY))], done(MINE, A), False),
+        ([committed(ending(done(EARLY, B), MINE))], done(MINE, A), True),
+        ([committed(ending(done(EARLY, B), names.after(EARLY)))], done(MINE, A), False),
         ([foreign(EARLY, B, inserts=("city=sf",))], done(MINE, A, inserts=("city=sf",)), True),
         ([foreign(EARLY, B, inserts=("city=sf",))], done(MINE, A, inserts=("city=sf",), operation="insert"), False),
     ],

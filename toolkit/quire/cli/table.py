@@ -70,6 +70,7 @@ def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tup
 @click.option("--target-size", default="120 MiB", show_default=True, help="Size of a base file, with its unit.")
 @click.option("--log-format", default="parquet", show_default=True, help="Of rows in logs: parquet, or avro, which Trino reads too.")
 @click.option("--cdc", help="Also write Hudi's CDC logs: data_before_after, data_before or op_key_only; default: none.")
+@click.option("--version", type=int, default=6, show_default=True, help="Of the table's format: 6, or 9, as JVM Hudi 1.x writes it.")
 @click.option("--name", help="As catalogs show it; default: that of its directory.")
 @STORE_OPTION
 @STORE_SECRET
@@ -177,7 +178,7 @@ def _writing(operation: str, does: str) -> click.Command:
         table, options = _opened(url, **stored)
         check_batch(batch)
         store = connect(marked(table.url), options)
-        known = there(timeline.read(store), opened(store)[0])
+        known = there(timeline.current(store), opened(store)[0])
         from quire.cli.rows import rows_of  # which brings Arrow's readers and pandas: other commands start without them
 
         rows = rows_of(files, known, utc=utc)

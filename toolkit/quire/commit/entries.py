@@ -281,6 +281,7 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     inserts: tuple[str, ...]  # the partitions into which they may have inserted
     lost: tuple[LostUpdate, ...]
     time: str
+    ended: str = ""  # the last time at which one of these instants ended, where the timeline says it
     format: int = FORMAT
 
 

@@ -43,7 +43,7 @@ from quire.table import (
 )
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
-from quire.table.format import commits, config, names
+from quire.table.format import commit_avro, commits, config, names
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.format.schema import storable
@@ -114,8 +114,9 @@ class TableCloser:
         if not said.planned and not rounds.leaves_instant(done):
             return  # nothing of the table has changed
         pending = COMPACTION if said.operation == made.COMPACT else said.action
-        states = [Instant(said.instant, pending, state) for state in ("requested", "inflight", "completed")]
-        asked, under_way, completed = (f"{names.FOLDER}/{instant.name}" for instant in states)
+        states = [Instant(said.instant, pending, state) for state in ("requested", "inflight")]
+        states.append(Instant(said.instant, pending, ended=said.ended))
+        asked, under_way, completed = (f"{rounds.folder_of(said)}/{instant.name}" for instant in states)
         if rounds.appeared(store, commit):
             return
         data = self._content(store, commit)
@@ -137,7 +138,8 @@ class TableCloser:
             store.put(asked, commits.requested(pending))  # a compaction has its plan there
         store.put(under_way, b"")
         storage_lock.check(store)
-        store.put_if_absent(completed, commits.encode(made.numbered(written, number)))
+        encoded = commit_avro.encode if said.ended else commits.encode
+        store.put_if_absent(completed, encoded(made.numbered(written, number)))
 
     def _content(self, store: Store, commit: Commit) -> bytes | None:
         """The bytes that wait beside the files of a commit; None: another one has published it."""
@@ -363,6 +365,7 @@ class _Rows:
         counts = made.totals(written)
         said = Round(
             instant=view.drawn, action=self._action, version=view.version, operation=self._operation, replaced=self.replaced,
+            ended=view.ended,
             inserts=tuple(sorted({each.partition for each in written if each.counts.inserts})),
             counts={**counts, "stale": counts["stale"] + self.vain + self.rows.left_out, "duplicates": self.rows.duplicates},
         )  # fmt: skip

@@ -14,7 +14,7 @@ from quire.storage import Store, connect, plain
 from quire.storage.base import STATE
 from quire.table import index as indexes
 from quire.table import settings
-from quire.table.format import config, names
+from quire.table.format import archive, config, names
 from quire.table.format.config import TableConfig
 from quire.table.settings import Settings
 
@@ -41,6 +41,7 @@ class Asked:
     name: str | None
     log_format: str = settings.PARQUET
     cdc: str | None = None
+    version: int = config.VERSION
 
 
 def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
@@ -80,6 +81,16 @@ def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
             with about("cdc"):
                 raise UsageError(f"cdc={quoted(mode)} is of copy-on-write tables: leave it out, or give type='copy_on_write'.")
         made = replace(made, others=tuple(sorted({**dict(made.others), **config.cdc_settings(mode.upper())}.items())))
+    if type(asked.version) is not int or asked.version not in (config.VERSION, config.NEWER):
+        with about("version"):
+            raise UsageError(f"version takes {config.VERSION} or {config.NEWER}, and not {quoted(asked.version)}.")
+    if asked.version == config.NEWER:
+        if kind != config.COPY_ON_WRITE or asked.cdc is not None:
+            with about("version"):
+                raise UsageError(
+                    f"quire writes copy-on-write tables without CDC logs in version {config.NEWER}: leave version= out, or type= and cdc=."
+                )
+        made = replace(made, version=asked.version, others=tuple(sorted({**dict(made.others), **config.newer_settings()}.items())))
     changes, target = flag(asked.change_files, "change_files"), parse_target(asked.target_size)
     return made, Settings(change_files=changes, target=target, log_format=asked.log_format)  # type: ignore[arg-type]  # it was checked
 
@@ -102,6 +113,8 @@ def create(url: str, options: Mapping[str, Any] | None, made: TableConfig, wante
             if found != names.FOLDER:
                 raise RefusedError(f"{store.url} is not empty (it holds {found!r}), so no table was created there. Choose another place.")
         with with_state("The table may be there, without rows: call again with the same settings."):
+            if made.version == config.NEWER:
+                store.put_if_absent(f"{names.TIMELINE}/{archive.MARKER}", b"")  # as there has to be a directory
             if settings.put(store, wanted) == wanted:
                 store.put_if_absent(names.PROPERTIES, content)
     _check_same(store, made, wanted)

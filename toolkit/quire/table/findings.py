@@ -213,7 +213,8 @@ def _lost(seen: Seen) -> Iterator[Finding]:
     """Updates that one of two programs has lost, told before or not."""
     known = {instant for instant, *_ in seen.log.instant_rows()} if seen.log else set()
     told = [e for e in seen.log.since(seen.log.merged) if isinstance(e, Foreign)] if seen.log else []
-    new = {i: commit for i, commit in seen.commits.items() if i.time not in known} if seen.log and seen.has.timeline == names.FOLDER else {}
+    mine = seen.log and seen.has.timeline == seen.has.written
+    new = {i: commit for i, commit in seen.commits.items() if i.time not in known} if mine else {}
     found = {each for entry in told for each in entry.lost}
     with suppress(FormatError):  # of an instant that nobody can read, which is told by itself
         found.update(lost.updates(seen.line, new, {}))

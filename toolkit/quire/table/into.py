@@ -78,7 +78,7 @@ def into(made: R, operation: str | None) -> R:
 
     def takes(comes: pa.Schema) -> pa.Schema:
         has, _ = opened(store)
-        now = there(timeline.read(store), has)
+        now = there(timeline.current(store), has)
         known = columns.as_known(comes, now)
         columns.after(now, columns.brought(known, has, chosen), chosen, lacking=True)
         return known

@@ -60,7 +60,8 @@ class Drop:
     def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
         """See `Body`."""
         said = Round(
-            instant=view.drawn, action=REPLACE, version=view.version, operation=DROP, inserts=(), counts={}, replaced=self.replaced
+            instant=view.drawn, action=REPLACE, version=view.version, operation=DROP, inserts=(), counts={}, replaced=self.replaced,
+            ended=view.ended,
         )  # fmt: skip
         if not self.replaced:
             return said, b""

@@ -103,7 +103,7 @@ def changed_at(name: str) -> str:
 
 def cleaned(store: Store) -> Callable[[str], bool]:
     """Whether a data file is gone as cleans take files: a later slice, or what replaced its file group, is there; as of now."""
-    there, line = {entry.name for entry in store.walk() if isinstance(entry, Entry)}, timeline.read(store)
+    there, line = {entry.name for entry in store.walk() if isinstance(entry, Entry)}, timeline.current(store)
     newest = {(one.partition, one.group): one.instant for one in file_groups.newest(store, line, logs=True)} | line.replaced
     with ThreadPoolExecutor(PARALLEL) as pool:
         readable = max((cleaning.retained(*plan)[0] for plan in pool.map(line.clean_of, sorted(line.cleans))), default="")
@@ -135,7 +135,7 @@ def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
     with ThreadPoolExecutor(PARALLEL) as pool:
         plans = list(pool.map(line.clean_of, later))
     if not all(data for data, _ in plans):
-        check_not_archived(timeline.read(line.store), instant)  # since it was listed
+        check_not_archived(timeline.read(line.store, line.folder), instant)  # since it was listed
     gone = (
         (file.instant, clean, names.path(partition, file.name))
         for clean, plan in zip(later, plans, strict=True)

@@ -26,7 +26,7 @@ from quire.table import lost, timeline
 from quire.table.file_groups import Slice
 from quire.table.format import commits, names, schema
 from quire.table.format.commits import CommitMetadata
-from quire.table.format.config import VERSION, TableConfig
+from quire.table.format.config import NEWER, VERSION, TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
 from quire.table.timeline import CLEAN, PARALLEL, SAVEPOINT, Timeline
 from quire.table.write.commit import COMPACT
@@ -56,6 +56,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     readable          the first instant as of which the table can be read after a clean
     replaced          partition → file groups of it that end with the instant: all but for a clustering; () where it had none
     taken             the instants of the writes that it takes back
+    ended             when the instant ends, where the timeline has it (layout 2)
     saw, columns      the columns of the table that it was computed with, and those after it, each as `columns_id` names them; "": it
                       says nothing of them
     """
@@ -73,6 +74,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     taken: tuple[str, ...] = ()
     saw: str = ""
     columns: str = ""
+    ended: str = ""
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,7 +115,10 @@ def round_of(task: Task) -> Round:
     where = f"the manifest of task {task.task}"
     found: Round = decode(json.dumps(task.stats.written).encode(), Round, where)
     action = "commit" if found.operation == ARCHIVE else found.action
-    made = names.instant(f"{found.instant}.{action}{'.requested' if found.operation == SCHEDULE else ''}")
+    ended = f"_{found.ended}" if found.ended else ""
+    made = names.instant(f"{found.instant}{ended}.{action}{'.requested' if found.operation == SCHEDULE else ''}")
+    if found.ended and (len(found.ended) != 17 or found.ended <= found.instant):
+        made = None
     whole = len(found.instant) == 17 or found.operation == SAVEPOINT  # which holds a write that somebody else may have named
     if made is None or (made.state == "completed") == (found.operation == SCHEDULE) or not whole:
         raise FormatError(f"{where} names the instant {found.instant[:40]!r}.{found.action[:40]!r}: it is damaged, or forged.")
@@ -129,12 +134,12 @@ def unknown(log: Log) -> Foreign | None:
         has = TableConfig.from_properties(log.store.get(names.PROPERTIES), f"{log.store.url}/{names.PROPERTIES}")
     except NotFoundError:
         return None  # nobody has made a table of it yet
-    if has.version != VERSION:
+    if has.version != VERSION and has.written == names.FOLDER:
         return None  # another program has upgraded it, and keeps the timeline elsewhere
     there = dict[str, str]()
     for instant, job, undone in log.instant_rows():  # that of a compaction comes again, when it has been carried out
         there[instant] = there.get(instant, "") or ("" if undone else job)
-    line = timeline.read(log.store)
+    line = timeline.read(log.store, has.written)
     _put_again(log, line, {instant: job for instant, job, undone in log.instant_rows() if job and undone})
     new = [instant for instant in line.completed if instant.time not in there]
     gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))
@@ -156,6 +161,7 @@ def unknown(log: Log) -> Foreign | None:
     return Foreign(
         instants=tuple(instant.time for instant in new), undone=tuple(commit.job for commit in gone), groups=tuple(sorted(groups)),
         inserts=tuple(sorted(partitions)), lost=tuple(lost.updates(line, made, _waiting(log))), time=protocol.now(),
+        ended=max((instant.ended for instant in new), default=""),
     )  # fmt: skip
 
 
@@ -184,7 +190,7 @@ def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[
     """
     store, there = line.store, {instant.time for instant in line.completed}
     missing = sorted(instant for instant in ours if instant not in there)
-    if not missing or store.is_folder(_MOVED):
+    if not missing or (line.folder == names.FOLDER and store.is_folder(_MOVED)):
         return
     for instant in missing:
         if instant < line.horizon:
@@ -209,21 +215,33 @@ def _put_again(log: Log, line: Timeline, undone: Mapping[str, str]) -> None:
         if not isinstance(commit, Commit) or round_of(commit.tasks[-1]).operation == COMPACT:
             continue  # a plan that was carried out, and rolled back, may be carried out again
         if not _there(line.store, commit.tasks[-1]):
-            remove_states(line.store, {time})
+            remove_states(line.store, {time}, line.folder)
 
 
-def remove_states(store: Store, times: set[str]) -> None:
+def remove_states(store: Store, times: set[str], folder: str = names.FOLDER) -> None:
     """Take all that is there of some writes off the timeline, a plan last."""
-    found = [names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(names.FOLDER) if isinstance(entry, Entry)]
-    left = [each for each in found if each and each.time in times and not each.ended and names.ACTIONS[each.action] in timeline.WRITES]
+    found = [names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(folder) if isinstance(entry, Entry)]
+    ours = [each for each in found if each and each.time in times and names.ACTIONS[each.action] in timeline.WRITES]
+    left = [each for each in ours if each.state != "completed" or bool(each.ended) == (folder == names.TIMELINE)]
     for each in sorted(left, key=lambda each: (each.state == "requested", each.time)):
-        store.remove(f"{names.FOLDER}/{each.name}")
+        store.remove(f"{folder}/{each.name}")
 
 
 def _completed(done: Task) -> str:
     """The name of the completed instant of a round."""
     said = round_of(done)
-    return f"{names.FOLDER}/{Instant(said.instant, said.action).name}"
+    return f"{folder_of(said)}/{Instant(said.instant, said.action, ended=said.ended).name}"
+
+
+def folder_of(said: Round) -> str:
+    """Where the timeline lies of the table for which a round was made."""
+    return names.TIMELINE if said.ended else names.FOLDER
+
+
+def ends(log: Log) -> set[str]:
+    """When the instants end of the commits that are still to appear."""
+    said = (round_of(commit.tasks[-1]) for commit in log.unpublished() if commit.closer == TABLE)
+    return {each.ended for each in said if each.ended}
 
 
 def appeared(store: Store, commit: Commit) -> bool:
@@ -235,7 +253,7 @@ def appeared(store: Store, commit: Commit) -> bool:
     if store.stat(_completed(done)) is not None:
         return True
     has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
-    if has.version == VERSION:
+    if has.version == (NEWER if round_of(done).ended else VERSION) and has.written == folder_of(round_of(done)):
         return False
     if has.timeline and any(instant.time == done.instant for instant in timeline.read(store, has.timeline).completed):
         return True
@@ -323,7 +341,7 @@ def over(log: Log, done: Task) -> bool:
     # A compaction that was asked for since takes no log of the slice before it but those that its plan names, and no group of it may end.
     held = {(folder, file.file_id): file.instant for folder, file in _files(done) if isinstance(file, LogFile)}
     held |= {(partition, group): "" for partition, ids in mine.replaced.items() for group in ids}
-    compacting = timeline.read(log.store).compacting() if held else {}
+    compacting = timeline.read(log.store, folder_of(mine)).compacting() if held else {}
     return any(compacting.get(key, begun) != begun for key, begun in held.items())
 
 
@@ -334,7 +352,7 @@ def _other_columns(log: Log, mine: Round) -> bool:
         return True
     if not any(isinstance(entry, Foreign) and entry.instants for entry in log.since(mine.version)):
         return False
-    text = timeline.read(log.store).schema()
+    text = timeline.read(log.store, folder_of(mine)).schema()
     return columns_id(schema.from_avro(text, f"the schema of {log.store.url}") if text else None) not in same
 
 
@@ -427,7 +445,9 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
     """The commits after a version that count, ours and other programs'."""
     for entry in log.since(version):
         if isinstance(entry, Foreign):
-            yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts), frozenset(entry.inserts))
+            yield _Touched(
+                max((*entry.instants, entry.ended), default=""), frozenset(entry.groups), frozenset(entry.inserts), frozenset(entry.inserts)
+            )
         elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
             said = round_of(entry.tasks[-1])
             if said.operation in (COMPACT, SAVEPOINT, ARCHIVE, *BACK):
@@ -437,7 +457,7 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
                 continue
             done, inserts = entry.tasks[-1], frozenset(said.inserts if said.operation in UPSERTS else ())
             ends = frozenset(() if said.operation == CLUSTER else said.replaced)  # whose rows are in other files as they were
-            yield _Touched(said.instant, _groups(done), inserts, _partitions(done), ends)
+            yield _Touched(said.ended or said.instant, _groups(done), inserts, _partitions(done), ends)
 
 
 def leaves_instant(done: Task) -> bool:

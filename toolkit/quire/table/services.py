@@ -18,7 +18,7 @@ from quire.table.cluster import Clustering, ClusterReport
 from quire.table.cluster import Wanted as LayOut
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
 from quire.table.doctor import OLD
-from quire.table.format import names
+from quire.table.format import config, names
 from quire.table.format.config import TableConfig
 from quire.table.maintaining import Maintaining, MaintenanceReport
 from quire.table.maintaining import Wanted as Wants
@@ -115,6 +115,7 @@ class Services:
         with the index "bucket", and where another program is writing.
         """
         self._check_newest()
+        config.check_kept(self.config, self.url, "clustered")
         asked = LayOut.of(sort, curve, partitions, plan_size, time_limit)
         to = marked(self.url)
         runner = LocalRunner() if flag(dry_run, "dry_run") else runner_of(spark, connect(to, self._options))
@@ -166,6 +167,7 @@ class Services:
         `MaintenanceReport`. Raises UsageError for wrong arguments, RefusedError for a table that quire may not write.
         """
         self._check_newest()
+        config.check_kept(self.config, self.url, "maintained")
         wanted, times = Wants.of(log_ratio, small_files, keep_for, keep, time_limit), again(every, max_runs)
         work = Maintaining(self, self._options, wanted, spark, progress)
         return work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
@@ -254,6 +256,7 @@ class Services:
     def _service(self, done: str, progress: Any) -> Service:
         if self._instant:
             raise UsageError(f"{self.url} as of {self._instant} is read, not {done}. Open it with quire.Table.")
+        config.check_kept(self.config, self.url, done)
         return Service(marked(self.url), self._options, LocalRunner(), Progress(progress))
 
     @interruptible
@@ -268,6 +271,7 @@ class Services:
         a table that quire does not write.
         """
         self._check_newest()
+        config.check_kept(self.config, self.url, "cleared of leftovers")
         return doctor.remove_leftovers(self, self._options, older_than)
 
     def _check_newest(self) -> None:

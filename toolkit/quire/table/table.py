@@ -67,9 +67,9 @@ class Table(Services):
         cls, url: str | os.PathLike[str], *, key: str | Sequence[str], partition_by: str | Sequence[str] | None = None,
         ordering: str | None = None, type: str = "copy_on_write", index: str = "bloom", buckets: int | None = None, hive_style: bool = True,
         change_files: bool = True, target_size: str | int = "120 MiB", log_format: str = "parquet", name: str | None = None,
-        cdc: str | None = None, storage_options: Mapping[str, Any] | None = None,
+        cdc: str | None = None, version: int = 6, storage_options: Mapping[str, Any] | None = None,
     ) -> Table:  # fmt: skip
-        """Create an empty table at `url`, in table version 6 of Apache Hudi; one that is there with the same settings is opened.
+        """Create an empty table at `url` in the format of Apache Hudi; one that is there with the same settings is opened.
 
         key           the column, or columns, by which a row is known: its value is never null
         type          "copy_on_write": each commit writes the files anew that it changes; "merge_on_read": updates and deletes go into logs
@@ -84,12 +84,16 @@ class Table(Services):
         change_files  keep what each commit changed beside the data, so that `changes` reads no base file (copy_on_write)
         cdc           also write Hudi's CDC logs, for its CDC query: "data_before_after", "data_before" or "op_key_only" (copy_on_write)
         target_size   bytes of a base file: smaller ones take in new rows first
+        version       of the table's format: 6, or 9, which JVM Hudi from 1.1 on writes without an upgrade (copy_on_write; without clean,
+                      archive, savepoint, rollback and restore of quire's, and it cannot be the source of a chain, of emit or history)
         log_format    of the rows in logs: "parquet", or "avro", which Trino reads too, and which takes longer (merge_on_read)
 
         Returns the table. Raises UsageError for settings that do not go together, RefusedError for a place that holds something else.
         """
         to = plain(canonical(url, storage_options))
-        asked = Asked(key, partition_by, ordering, type, index, buckets, hive_style, change_files, target_size, name, log_format, cdc)
+        asked = Asked(
+            key, partition_by, ordering, type, index, buckets, hive_style, change_files, target_size, name, log_format, cdc, version
+        )
         made, wanted = creating.check(to, asked)
         creating.create(marked(to), storage_options, made, wanted)
         return cls(to, storage_options=storage_options)

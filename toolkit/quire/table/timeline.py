@@ -17,6 +17,7 @@ from quire.table import archived_timeline
 from quire.table.archived_timeline import ArchivedTimeline
 from quire.table.format import archive, commits, compaction, lsm, names
 from quire.table.format.commits import CommitMetadata
+from quire.table.format.config import TableConfig
 from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
@@ -145,6 +146,12 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
         f"{store.url}/{archive.FOLDER} says that all writes before {found.horizon} are archived, and no later one is on the timeline: an "
         f"archive was forged, or another program has rolled back what stayed. Restore {store.url}/{folder} from a copy."
     )
+
+
+def current(store: Store) -> Timeline:
+    """The timeline of a table that quire writes, where its settings say that it lies."""
+    has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
+    return read(store, has.written)
 
 
 def _look(store: Store, folder: str) -> Timeline:

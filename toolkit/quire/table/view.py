@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """The timeline and the newest slices that are built on; `version`: of the log before; `drawn`: an instant later than all."""
+    """The timeline and the newest slices that are built on; `version`: of the log before; `drawn`: an instant later than all.
+
+    ended   when it ends, in layout 2
+    """
 
     log: Log
     version: int
     line: Timeline
     slices: Sequence[Slice]
     drawn: str
+    ended: str = ""
 
 
 def there(line: Timeline, has: TableConfig) -> pa.Schema | None:
@@ -48,7 +52,7 @@ def look(log: Log, *, logs: bool) -> View:
     version = log.tip
     for commit in log.unpublished():
         protocol.publish(log, commit)  # a round is built on published slices only
-    line = timeline.read(log.store)
+    line = timeline.current(log.store)
     slices = file_groups.newest(log.store, line, logs=logs)
     rounds.check_listed(log, line, slices)
     taken = (
@@ -56,7 +60,13 @@ def look(log: Log, *, logs: bool) -> View:
         | {instant.time for instant in (*line.completed, *line.pending, *line.others)}
         | line.cleans
     )
-    return View(log, version, line, slices, names.next_instant(taken, dt.datetime.now(dt.UTC)))
+    now = dt.datetime.now(dt.UTC)
+    if line.folder == names.FOLDER:
+        return View(log, version, line, slices, names.next_instant(taken, now))
+    # Whatever ends, ends before the next one begins: the log's order is that of instants, and that in which they end.
+    taken |= {instant.ended for instant in (*line.completed, *line.others) if instant.ended} | rounds.ends(log)
+    drawn = names.next_instant(taken, now)
+    return View(log, version, line, slices, drawn, names.after(drawn))
 
 
 class Body(Protocol):

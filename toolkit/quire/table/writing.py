@@ -185,7 +185,7 @@ class Writing:
             if self.log.refresh().outcome(closing.job) is not None:
                 return None
             try:
-                now = there(timeline.read(store), closing.config)
+                now = there(timeline.current(store), closing.config)
                 files, schema = stage.stage(self.runner, closing, self.frame, now, self.operation)
                 done = Task(task=closing.task, attempt=closing.attempt, data_files=files, coverage=Coverage(), stats=Stats(), schema=schema)
             except BaseException as e:
@@ -228,7 +228,7 @@ class Dropping(Writing):
         """The job, which names the partitions by their paths. UsageError for one that the table does not have."""
         if _committed(log, identity):
             return None
-        config, line = opened(log.store)[0], timeline.read(log.store)
+        config, line = opened(log.store)[0], timeline.current(log.store)
         known = {one.partition for one in file_groups.newest(log.store, line, logs=True)}
         columns = there(line, config) or pa.schema([])
         found = replacing.paths(self.frame, config, columns, known, plain(self.dest))

@@ -1,4 +1,4 @@
-"""The settings of a table: `hoodie.properties` as an object, read of table versions 6, 8 and 9, written of version 6.
+"""The settings of a table: `hoodie.properties` as an object, read of table versions 6, 8 and 9, written of 6 and 9.
 
 Source: Hudi's table configurations, `org.apache.hudi.common.table.HoodieTableConfig`, as tables of JVM Hudi 0.14 to 1.2 have them.
 """
@@ -14,6 +14,7 @@ from quire.table.format import names, properties
 
 MODES_OF_CDC = ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY")
 VERSION, READABLE = 6, (6, 8, 9)
+NEWER = 9  # which is written, too, as a copy-on-write table
 COPY_ON_WRITE, MERGE_ON_READ = "COPY_ON_WRITE", "MERGE_ON_READ"
 SIMPLE, COMPLEX, NON_PARTITIONED = "SIMPLE", "COMPLEX", "NON_PARTITION"
 EVENT_TIME, COMMIT_TIME = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
@@ -30,21 +31,27 @@ MODES = tuple(_PAYLOADS)
 _STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"  # the newest by ordering: the only one that a table of version 6 names
 _WRITE = "hoodie.datasource.write"
 _CHECKSUM, _TYPE, _TIMELINE = "hoodie.table.checksum", "hoodie.table.keygenerator.type", "hoodie.timeline.layout.version"
-_PATH, _HISTORY = "hoodie.timeline.path", "hoodie.timeline.history.path"
+_PATH, _HISTORY, _ARCHIVE = "hoodie.timeline.path", "hoodie.timeline.history.path", "hoodie.archivelog.folder"
+_INITIAL, _FORMAT = "hoodie.table.initial.version", "hoodie.table.base.file.format"
 _MERGERS = ("hoodie.compaction.record.merger.strategy", "hoodie.record.merge.strategy.id")
 
 _CDC, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
 # Names that a table may have beside those of the fields below, and the values with which rows mean the same without them; None: any.
 _HARMLESS: dict[str, tuple[str, ...] | None] = {
-    "hoodie.archivelog.folder": ("archived",), "hoodie.bootstrap.index.enable": None, "hoodie.bootstrap.index.class": None,
+    _ARCHIVE: ("archived",), "hoodie.bootstrap.index.enable": None, "hoodie.bootstrap.index.class": None,
     "hoodie.bootstrap.index.type": None, "hoodie.bootstrap.base.path": ("",), _MERGERS[0]: (_STRATEGY,), _MERGERS[1]: (_STRATEGY,),
-    "hoodie.partition.metafile.use.base.format": ("false",), "hoodie.table.base.file.format": ("PARQUET", "parquet"),
+    "hoodie.partition.metafile.use.base.format": ("false",), _FORMAT: ("PARQUET", "parquet"),
     _CDC: None, CDC_MODE: None, _CHECKSUM: None,
-    "hoodie.table.format": ("native",), "hoodie.table.initial.version": None, "hoodie.table.log.file.format": None,
+    "hoodie.table.format": ("native",), _INITIAL: None, "hoodie.table.log.file.format": None,
     "hoodie.table.metadata.partitions.inflight": ("",), "hoodie.table.multiple.base.file.formats.enable": ("false",),
     "hoodie.index.type": None, "hoodie.index.bucket.engine": ("SIMPLE",), "hoodie.bucket.index.num.buckets": None,
     "hoodie.bucket.index.hash.field": None, "hoodie.storage.layout.type": None, "hoodie.storage.layout.partitioner.class": None,
     "hoodie.table.secondary.indexes.metadata": ("",), _HISTORY: None, _TIMELINE: ("1",), _PATH: None,
+}  # fmt: skip
+# The same of version 9.
+_OF_NEWER: dict[str, tuple[str, ...] | None] = {
+    _ARCHIVE: ("archived", "history"), _TIMELINE: ("2",), _PATH: ("timeline",), _HISTORY: ("history",), _INITIAL: (str(NEWER),),
+    "hoodie.table.partition_extractor_class": None,
 }  # fmt: skip
 _NAMES = {
     "name": "hoodie.table.name", "database": "hoodie.database.name", "type": "hoodie.table.type", "version": "hoodie.table.version",
@@ -96,6 +103,8 @@ class TableConfig:
                 f"good copy."
             )
         orderings = _listed(took.get("orderings") or took.get("ordering", ""))
+        if len(orderings) > 1:
+            found[_NAMES["orderings"]] = ",".join(orderings)  # by which quire does not write
         fields = {name: took[name] for name in ("schema", "payload") if name in took}
         return cls(
             name=took["name"], type=took["type"], version=version, database=database, ordering=orderings[0] if orderings else None,
@@ -107,19 +116,27 @@ class TableConfig:
         )  # fmt: skip
 
     def to_properties(self) -> bytes:
-        """`hoodie.properties` of a table of version 6, which JVM Hudi takes; RefusedError for what quire does not write."""
+        """`hoodie.properties` of a table of version 6 or 9, which JVM Hudi takes; RefusedError for what quire does not write."""
         if self.unsuitable:
             raise RefusedError(f"quire does not create the table {self.name}: {self.unsuitable}")
         kind = self.generator or default_generator(self.key, self.partition_by)
         values = dict(self.others) | {
-            _NAMES["name"]: self.name, _NAMES["database"]: self.database, _NAMES["type"]: self.type, _NAMES["version"]: str(VERSION),
-            _NAMES["key"]: ",".join(self.key), _NAMES["generator"]: _GENERATORS[kind], _NAMES["payload"]: _PAYLOADS[self.mode],
-            _NAMES["hive_style"]: _word(self.hive_style), _NAMES["url_encode"]: _word(self.url_encode), _NAMES["meta_fields"]: "true",
-            _NAMES["drops_partitions"]: "false", _NAMES["timezone"]: self.timezone, _TIMELINE: "1",
-            _CHECKSUM: _checksum(self.database, self.name), "hoodie.table.base.file.format": "PARQUET",
-            "hoodie.archivelog.folder": "archived",
+            _NAMES["name"]: self.name, _NAMES["database"]: self.database, _NAMES["type"]: self.type, _NAMES["version"]: str(self.version),
+            _NAMES["key"]: ",".join(self.key), _NAMES["hive_style"]: _word(self.hive_style), _NAMES["url_encode"]: _word(self.url_encode),
+            _NAMES["meta_fields"]: "true", _NAMES["drops_partitions"]: "false", _NAMES["timezone"]: self.timezone,
+            _CHECKSUM: _checksum(self.database, self.name), _FORMAT: "PARQUET",
         }  # fmt: skip
-        optional = {"partition_by": ",".join(self.partition_by), "ordering": self.ordering, "schema": self.schema}
+        if self.version == VERSION:
+            values |= {
+                _NAMES["generator"]: _GENERATORS[kind], _NAMES["payload"]: _PAYLOADS[self.mode], _TIMELINE: "1", _ARCHIVE: "archived",
+            }  # fmt: skip
+        else:
+            values |= {
+                _TYPE: kind, _NAMES["mode"]: self.mode, _TIMELINE: "2", _PATH: "timeline", _HISTORY: "history",
+                _ARCHIVE: values.get(_ARCHIVE, "history"), "hoodie.table.format": "native",
+            }  # fmt: skip
+        ordering = "ordering" if self.version == VERSION else "orderings"
+        optional = {"partition_by": ",".join(self.partition_by), ordering: self.ordering, "schema": self.schema}
         values |= {_NAMES[field]: value for field, value in optional.items() if value}
         if self.type == MERGE_ON_READ:
             values[_MERGERS[0]] = _STRATEGY
@@ -141,6 +158,11 @@ class TableConfig:
         return names.TIMELINE if where == ("2", "timeline", "history") else None
 
     @property
+    def written(self) -> str:
+        """The directory of the timeline, as quire writes it: of a table that another program has upgraded that of before."""
+        return names.TIMELINE if self.version == NEWER and dict(self.others).get(_INITIAL) == str(NEWER) else names.FOLDER
+
+    @property
     def unwritable(self) -> str | None:
         """The reason why quire would not write into this table, though it may read it; None: it would."""
         if _CHECKSUM not in dict(self.others):
@@ -152,7 +174,11 @@ class TableConfig:
         """The same of a table that is yet to be created."""
         reasons = {
             f"it is of table version {self.version}, and quire writes version {VERSION} (JVM Hudi with its defaults upgrades a "
-            "table that it writes into)": self.version != VERSION,
+            "table that it writes into)": self.version != VERSION and self.written == names.FOLDER,
+            f"it is a merge-on-read table of version {NEWER}, of which quire writes copy-on-write ones": self.version == NEWER
+            and self.type != COPY_ON_WRITE,
+            f"it keeps CDC logs ({_CDC}=true), which quire writes into tables of version {VERSION} alone": self.version == NEWER
+            and bool(self.cdc),
             "its base files lack the partition columns (drop.partition.columns)": self.drops_partitions,
             "its rows have no meta fields (populate.meta.fields=false)": not self.meta_fields,
             f"it has a metadata table ({', '.join(self.metadata)[:200]}): table.adopt() drops it": bool(self.metadata),
@@ -165,7 +191,8 @@ class TableConfig:
             "it orders by event time and names no field for it": self.mode == EVENT_TIME and self.ordering is None,
         }
         for name, value in self.others:
-            allowed = _HARMLESS.get(name, ()) if name != _TYPE else tuple(_GENERATORS)
+            known = _HARMLESS | _OF_NEWER if self.version == NEWER else _HARMLESS
+            allowed = known.get(name, ()) if name != _TYPE else tuple(_GENERATORS)
             reasons[f"quire does not know {name[:200]}={value[:200]}"] = allowed is not None and value not in allowed
         return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -178,6 +205,20 @@ def check_writable(table: TableConfig, where: str) -> None:
     """RefusedError with the reason why quire would not write into a table."""
     if reason := table.unwritable:
         raise RefusedError(f"{where} can be read and not written by quire: {reason}")
+
+
+def check_kept(table: TableConfig, where: str, done: str) -> None:
+    """RefusedError for a table into which quire writes rows, and of which it does nothing else: `done`, as "cleaned"."""
+    if table.written != names.FOLDER:
+        raise RefusedError(
+            f"{where} is of table version {table.version}, and is not {done} by quire: let a program on the JVM do it while nobody writes, "
+            f"or use a table of version {VERSION}."
+        )
+
+
+def newer_settings() -> dict[str, str]:
+    """The settings of a table that was created in version 9."""
+    return {_INITIAL: str(NEWER)}
 
 
 def cdc_settings(mode: str) -> dict[str, str]:

@@ -159,6 +159,11 @@ def next_instant(known: Iterable[str], now: dt.datetime) -> str:
         raise FormatError(f"the timeline has the instant {last[:80]}, and none can follow it: look who wrote it") from None
 
 
+def after(instant: str) -> str:
+    """The instant a millisecond later."""
+    return _render(_parse(instant) + dt.timedelta(milliseconds=1))
+
+
 def instant_time(instant: str) -> dt.datetime:
     """The time in an instant, as UTC; FormatError where it is not a date."""
     try:
