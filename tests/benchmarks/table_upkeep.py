@@ -3,8 +3,8 @@
     python tests/benchmarks/table_upkeep.py [--rows 400000] [--commits 60] [--rounds 3]
 
 A merge-on-read table of 400,000 rows in eight partitions; a writer without Spark upserts 5,000 rows in each of 60 commits, 0.5 s apart, and
-measures the time within its calls. Beside it a second process maintains the table every 5 s with small limits, so that it compacts, cleans
-and archives again and again. Rounds alternate, each on a table of its own.
+measures the time within its calls. Beside it a second process, of a lower priority, maintains the table every 5 s with small limits, so
+that it compacts, cleans and archives again and again. Rounds alternate, each on a table of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from common import Result, Verdict, arguments, fresh, load, machine, workplace
 SLOWER = 0.10  # of the writer's speed
 MAINTAIN = """
 import os, sys, quire
+os.nice(10)  # as `quire table maintain --every` does
 kinds = ("compaction", "clean", "archive")
 done, spark = dict.fromkeys(kinds, 0), quire.LocalRunner()
 table, stop = quire.Table(sys.argv[1]), sys.argv[1] + ".stop"

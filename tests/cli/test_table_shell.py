@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import inspect
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,6 +176,13 @@ def test_a_table_is_registered_in_a_metastore(run: Run, trips: Path, filled: lis
         assert "0 added, 0 dropped" in out
         one_line(run(*asked, "--database", "lake"), 2, "has no database lake")
     one_line(run(*asked), 3, "no metastore answers")
+
+
+def test_a_loop_of_maintenance_leaves_the_processor_to_others(trips: Path) -> None:
+    asked = ["quire", "table", "maintain", str(trips), "--every", "1 s", "--max-runs", "1", "--quiet"]
+    code = f"import atexit, os, sys, quire.cli; sys.argv = {asked}; atexit.register(lambda: print(os.nice(0))); quire.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) == min(19, os.nice(0) + 10)
 
 
 def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from quire.table.view import there
 from quire.table.write.columns import after, brought
 from quire.table.writing import check_batch
 
+POLITE = 10  # niceness of a loop beside writers
 _JSON = click.option("--json", is_flag=True, expose_value=False, help="Each row is a JSON object, also without it.")
 
 
@@ -393,8 +395,13 @@ def cluster(
 @AS_JSON
 @QUIET
 def maintain(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Do what is due at a table: compact, cluster, clean, archive, each only where it is worth its time."""
+    """Do what is due at a table: compact, cluster, clean, archive, each only where it is worth its time.
+
+    With --every it leaves the processor to others on this machine (nice 10), such as writers.
+    """
     table, _ = _opened(url, options, secrets)
+    if given["every"] is not None and hasattr(os, "nice"):
+        os.nice(POLITE)
     show(table.maintain(**given, progress=not quiet), as_json)
 
 
