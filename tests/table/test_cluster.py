@@ -189,6 +189,21 @@ def test_large_files_are_sorted_in_pieces_and_small_ones_gathered(tmp_path: Path
     assert ours(table) == theirs(tmp_path / "t") == whole
 
 
+@pytest.mark.parametrize("sort", [["gone", "ts"], ["ts"], ["tags", "ts"], ["ts", "ts"], list("abcdefghi")], ids=str)
+def test_what_another_program_says_of_the_last_clustering_is_not_believed(tmp_path: Path, sort: list[str]) -> None:
+    table = create(tmp_path / "t")
+    write(table, "upsert", pa.table({"id": ["a"], "city": ["sf"], "ts": [1], "fare": [1.0], "tags": [["x"]]}))
+    write(table, "bulk_insert", pa.table({"id": ["b"], "city": ["sf"], "ts": [1], "fare": [1.0], "tags": [["y"]]}))
+    (instant,) = cluster(table, sort=["ts", "fare"], curve="hilbert").instants
+    forged = tmp_path / "t" / ".hoodie" / f"{instant}.replacecommit"
+    said = json.loads(forged.read_text())
+    said["extraMetadata"]["quire.layout"] = json.dumps({"curve": "hilbert", "sort": sort})
+    forged.write_text(json.dumps(said))
+    write(table, "bulk_insert", pa.table({"id": ["c"], "city": ["sf"], "ts": [1], "fare": [1.0], "tags": [["z"]]}))
+    report = cluster(table)
+    assert (report.file_groups, report.sort, report.curve, len(ours(table))) == (2, (), "linear", 3)
+
+
 def test_one_partition_alone_may_be_clustered(tmp_path: Path) -> None:
     table = scattered(tmp_path / "t")
     assert cluster(table, partitions="sf").file_groups == 3

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire import display
 from quire.arguments import format_size, parse_size, seconds
@@ -33,9 +33,12 @@ from quire.table.service import Service
 from quire.table.settings import opened
 from quire.table.timeline import PARALLEL, REPLACE, Timeline
 from quire.table.view import there
-from quire.table.write.layout import LAYOUTS, LINEAR, MOST, Layout, sortable
+from quire.table.write.layout import LAYOUTS, LINEAR, MOST, Layout, possible, sortable
 from quire.table.write.targets import SMALL
 from quire.table.writing import SPEC
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_FILES = 10_000  # of one piece
 
@@ -172,9 +175,9 @@ class Clustering(Service):
 
     def _layout(self, line: Timeline) -> Layout:
         """How rows are to be sorted; UsageError for a column by which they cannot be."""
-        if self.asked.layout is None:
-            return _newest(line)
         columns = there(line, self.config)
+        if self.asked.layout is None:
+            return Layout() if columns is None else _newest(line, columns)
         for name in self.asked.layout.sort if columns is not None else ():
             if columns is None or name not in columns.names:
                 raise UsageError(f"sort names {quoted(name)}, which is not a column of {plain(self.dest)}: {_some(columns)}.")
@@ -258,11 +261,12 @@ class Clustering(Service):
         )  # fmt: skip
 
 
-def _newest(line: Timeline) -> Layout:
-    """The layout of the newest clustering on the timeline; by record keys, where there is none."""
+def _newest(line: Timeline, columns: pa.Schema) -> Layout:
+    """The layout of the newest clustering on the timeline; by record keys, where there is none, or it says what cannot be."""
     for instant in reversed(line.completed):
         if instant.action == REPLACE and (said := (line.commit(instant).extra_metadata or {}).get(clustering.LAYOUT)):
-            return clustering.marked(said) or Layout()
+            found = clustering.marked(said)
+            return found if found and possible(found, columns) else Layout()
     return Layout()
 
 

@@ -66,6 +66,16 @@ def sortable(kind: pa.DataType) -> bool:
     )
 
 
+def possible(layout: Layout, columns: pa.Schema) -> bool:
+    """Whether rows of these columns can be laid out so: a mark that others have written may say anything."""
+    names = set(layout.sort)
+    curved = layout.curve == LINEAR or 2 <= len(names) <= MOST
+    return (
+        layout.curve in LAYOUTS and curved and len(names) == len(layout.sort)
+        and all(name in columns.names and sortable(columns.field(name).type) for name in names)
+    )  # fmt: skip
+
+
 def scaled(layout: Layout, sample: pa.Table) -> Layout:
     """The layout with the scales that some rows give."""
     if layout.curve == LINEAR:
