@@ -189,6 +189,18 @@ def test_large_files_are_sorted_in_pieces_and_small_ones_gathered(tmp_path: Path
     assert ours(table) == theirs(tmp_path / "t") == whole
 
 
+def test_a_clustering_of_another_program_changes_no_row(tmp_path: Path) -> None:
+    table = scattered(tmp_path / "t")
+    (instant,) = cluster(table).instants
+    theirs = tmp_path / "t" / ".hoodie" / f"{instant}.replacecommit"
+    said = json.loads(theirs.read_text())
+    for stats in said["partitionToWriteStats"].values():
+        stats[0]["numInserts"] = stats[0]["numWrites"]  # as JVM Hudi has it
+    theirs.write_text(json.dumps(said))
+    last = table.timeline().iloc[-1]
+    assert (last.operation, last.inserted, last.updated, last.deleted) == ("cluster", 0, 0, 0)
+
+
 @pytest.mark.parametrize("sort", [["gone", "ts"], ["ts"], ["tags", "ts"], ["ts", "ts"], list("abcdefghi")], ids=str)
 def test_what_another_program_says_of_the_last_clustering_is_not_believed(tmp_path: Path, sort: list[str]) -> None:
     table = create(tmp_path / "t")
