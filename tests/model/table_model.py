@@ -15,7 +15,8 @@ slices go in one step, and whoever looks next enters that into the log (`undone`
 does so while no commit of ours is between its last look at the timeline and its publication, and while no publisher has yet to put its instant.
 The search goes over all orders, breadth first; from every state that was reached all actors are killed and one run without faults follows.
 
-A batch "over…" replaces all rows, and "drop…" takes them away: the file groups that are there end with its instant.
+A batch "over…" replaces all rows, and "drop…" takes them away: the file groups that are there end with its instant. So they do with that of a
+batch "cluster", which brings their rows into a new one.
 
 Of a merge-on-read table (`Case.appends`) a batch puts its updates into logs, and two more jobs are there:
 
@@ -121,6 +122,11 @@ def ended(timeline: Shown) -> set[str]:
     return {group for _, slices in timeline.values() for group, _, _, begun in slices if begun == ENDED}
 
 
+def moves(batch: str) -> bool:
+    """Whether a batch lays rows out anew: it inserts none, whatever file groups it begins."""
+    return batch.startswith("cluster")
+
+
 def runs_plan(batch: str) -> bool:
     """Whether a batch is the run of a plan: its name is the plan's instant."""
     return batch.startswith("compact")
@@ -198,13 +204,13 @@ def known(log: tuple[Any, ...]) -> set[int]:
 def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
     """Whether a closing run must be repeated: once true it stays so, as the log only grows; so all drivers agree."""
     _, instant, version, slices = manifest
-    groups, inserts = {group for group, _, new, _ in slices if not new}, any(new for _, _, new, _ in slices)
+    groups, inserts = {group for group, _, new, _ in slices if not new}, any(new for _, _, new, _ in slices) and not moves(batch)
     backs = (entry for entry in commits(log[version:]) if entry[1].startswith("back"))
     if any(counts(log, entry) for entry in backs) and case.bug != "back_no_conflict":
         return True
     if keeps(batch):
         return outdated(case, batch, manifest, log, timeline)
-    if case.bug == "ended_no_conflict":
+    if case.bug in ("ended_no_conflict", "moved_no_conflict"):
         groups -= {group for group, _, _, begun in slices if begun == ENDED}
     if runs_plan(batch):
         at = plan_of(batch)
@@ -228,8 +234,9 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
                 return True
             continue
         elif entry[0] == "commit" and counts(log, entry):
-            other, touched, inserted = entry[4], {g for g, _, new, _ in entry[6] if not new}, any(new for _, _, new, _ in entry[6])
-            if case.bug == "ended_no_conflict":
+            other, touched = entry[4], {g for g, _, new, _ in entry[6] if not new}
+            inserted = any(new for _, _, new, _ in entry[6]) and not moves(entry[1])
+            if case.bug in ("ended_no_conflict", "moved_no_conflict"):
                 touched -= {group for group, _, _, begun in entry[6] if begun == ENDED}
             elif entry[1] != "schedule" and not runs_plan(entry[1]) and case.bug != "replace_no_conflict":
                 if replaces(batch) or replaces(entry[1]):
@@ -385,6 +392,8 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
     newest = {group: t for group, t in newest.items() if group not in ended(timeline)}
     if replaces(batch):
         return (yield from replacing(run, keys, (instant, version), newest))
+    if moves(batch):
+        return (yield from moving(run, (instant, version), newest, timeline))
     held = {}
     for group, t in sorted(newest.items()):
         rows = yield ("get", ("slice", group, t, timeline[t][0]))
@@ -423,6 +432,22 @@ def replacing(run: Any, keys: tuple[str, ...], at: tuple[int, int], newest: dict
         yield ("put", ("waits", group, instant, run), tuple((key, (run[0],)) for key in keys))
         slices.append((group, None, True, None))
     return (run, instant, version, tuple(slices))
+
+
+def moving(run: Any, at: tuple[int, int], newest: dict[str, int], timeline: Shown) -> Actor:
+    """The rest of a closing run that lays all rows out anew; "nothing" where there is none."""
+    instant, version = at
+    found: dict[str, tuple[str, ...]] = {}
+    for group, base in sorted(newest.items()):
+        rows = yield ("get", ("slice", group, base, timeline[base][0]))
+        if rows is None:
+            return "failed"
+        found.update(rows)
+    if not newest:
+        return "nothing"
+    into = f"{run[0]}{run[1]}{run[2]}{run[3]}"
+    yield ("put", ("waits", into, instant, run), tuple(sorted(found.items())))
+    return (run, instant, version, (*((group, base, False, ENDED) for group, base in sorted(newest.items())), (into, None, True, None)))
 
 
 def hidden(entry: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
@@ -818,7 +843,7 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
             found.append((f"another program saves {at}", {**d, ("saves",): d[("saves",)] - 1, ("saved", at): True}))
     if case.appends:
         return [*found, *beside_logs(case, d, ops)]
-    if d.get(("foreign",)):
+    if d.get(("foreign",)) and "g0" not in ended(timeline_of(d)):
         timeline = timeline_of(d)
         newest = max(t for t in timeline if any(group == "g0" for group, *_ in timeline[t][1]))
         # Not the millisecond of a commit that is not on the timeline yet: no rule of quire's could tell these two apart.
@@ -889,13 +914,13 @@ def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
 # ------------------------------------------------------------------------------------------------------------------ the promises
 def lost_updates(d: Store) -> list[str]:
     """What recover and `doctor` report: a slice that was not built on the one before it."""
-    before: dict[str, int | None] = {}
+    before: dict[str, int | str | None] = {}
     found = []
     for instant, (_, slices) in sorted(timeline_of(d).items()):
         for group, base, _, begun in slices:
-            if instant and begun is None and before.get(group) != base:
+            if instant and begun in (None, ENDED) and before.get(group) != base:
                 found.append(f"{group} at {instant} was built on {base}, and {before.get(group)} was the newest")
-            before[group] = instant if begun is None else before.get(group)
+            before[group] = instant if begun is None else ENDED if begun == ENDED else before.get(group)
     return found
 
 
@@ -1231,6 +1256,22 @@ UNDONE = {
     )
 }
 CASES += UNDONE.values()
+CLUSTER, BESIDE = ("cluster", ()), (("x", ("k2",)),)
+MOVED = {
+    one.name: dataclasses.replace(one, before=BESIDE, last=BESIDE + tuple(sorted(one.drivers, key=lambda each: not keeps(each[0]))))
+    for one in (
+        Case("rows are laid out anew beside an update", (CLUSTER, ("a", ("k1",)))),
+        Case("rows are laid out anew beside a delete", (CLUSTER, ("a", ("-k1",)))),
+        Case("rows are laid out anew beside an insert", (CLUSTER, ("a", ("k3",))), clocks=(1, 0)),
+        Case("rows are laid out anew by two drivers", (CLUSTER, CLUSTER)),
+        Case("rows are laid out anew twice", (CLUSTER, ("cluster again", ()))),
+        Case("rows are laid out anew beside another program's write", (CLUSTER,), foreign=1),
+        Case("rows are laid out anew, and a slice is lost", (CLUSTER,), expire=1),
+        Case("rows are laid out anew, and rolled back", (CLUSTER,), undo=1, checkpoints=1),
+        Case("rows are laid out anew beside a clean", (CLUSTER, CLEAN)),
+    )
+}
+CASES += MOVED.values()
 # With a write of another program there are too many states to take all orders: mistakes are found long before.
 LATER = dataclasses.replace(UNDONE["an archive beside a batch that loses a slice"], foreign=1)
 BUGS = {
@@ -1259,6 +1300,7 @@ BUGS = {
     "replace_no_conflict": CASES[18],
     "ended_no_conflict": CASES[17],
     "late_publisher": CASES[21],
+    "moved_no_conflict": MOVED["rows are laid out anew beside an update"],
     "schedule_no_conflict": LOGS["logs: a schedule beside a batch"],
     "plan_on_unpublished": LOGS["logs: a schedule beside a batch"],
     "logs_in_old_slice": LOGS["logs: a run beside a batch"],

@@ -12,6 +12,7 @@ LONG |= {"a slice is lost, two batches", "another program writes beside two batc
 LONG |= {"a clean beside a batch and a pin", "a clean beside another program's savepoint"}
 LONG |= {f"an archive beside {other}" for other in ("a batch", "a batch that loses a slice", "rows that are taken away", "a restore")}
 LONG |= {f"a restore beside {other}" for other in ("a batch", "a clean")}
+LONG |= {f"rows are laid out anew {other}" for other in ("beside a delete", "beside an insert", "twice")}
 LONG |= {
     "logs: two runs, a file is lost", "logs: a run of a delete, then a batch, beside a batch", "logs: a batch, a schedule, a run",
     "logs: another program is slow beside a run",

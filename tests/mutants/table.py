@@ -350,6 +350,7 @@ MUTANTS = (
     m("a hidden log is not told", "table/lost.py", "found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})", "found.update({*looks.base_files(group, there)})", first=LOST),
     m("a log that a compaction has merged passes for a hidden one", "table/lost.py", "            return name in named\n", "            return False\n", first=LOST),
     m("a log that a base file hides passes for a merged one", "table/lost.py", '        return after not in self.actions or self.actions[after].action != "deltacommit"\n', "        return True\n", first=LOST),
+    m("updates in file groups that were replaced are not told", "table/lost.py", "and by not in theirs)", "and False)", first=LOST),
     m("a log that a pending plan lacks is not told", "table/lost.py", '        asked = self._compacting.get((partition, group), "")\n', '        asked = ""\n', first=LOST),
     m("a hidden log that is still to appear is not told", "table/rounds.py", "lost.updates(line, made, _waiting(log))", "lost.updates(line, made, {})", first=LOST),
     m("a closer that nobody brings has no step", "commit/closers.py", 'found = named(commit.closer, commit.job, "it is committed, and not published")', "found = REGISTRY.make(commit.closer)", first="tests/engine/test_closers.py"),

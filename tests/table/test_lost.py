@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_compaction import compact
 from test_merge_on_read_writes import FIRST, logged
-from test_writes import frame, log_of, ours, theirs, write
+from test_writes import LOCAL, frame, log_of, ours, theirs, write
 
 import quire
 from quire.commit import protocol
@@ -81,6 +81,31 @@ def test_a_log_that_the_other_program_hides_is_told(tmp_path: Path, before: Any,
     assert ours(table)["a"]["fare"] == (1.5 if before is None else 2.0), "and those that the plan names are not"
     again = quire.recover(place)
     assert (again.foreign, again.lost_updates) == ((), (line,)), "it stays in the log, and is not entered again"
+
+
+def clustered(table: Table) -> str:
+    (instant,) = table.cluster(sort="ts", spark=LOCAL, progress=False).instants
+    return instant
+
+
+def overwritten(table: Table) -> str:
+    return str(table.insert_overwrite(NEW, spark=LOCAL, progress=False).instant)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("replaces", [clustered, overwritten])
+def test_what_the_other_program_writes_into_replaced_file_groups_is_told(tmp_path: Path, replaces: Any, first: int) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    steps = (("theirs", change(B)), ("ours", replaces))
+    instants = beside(place, *(steps if first == 0 else reversed(steps)))
+    lost, by = instants if first == 0 else reversed(instants)
+    (line,) = quire.recover(place).lost_updates
+    assert f"updates of {lost} are lost in 1 file group: {by} was built without them" in line
+    assert ours(table) == theirs(place)
+    assert ours(table).get("b", {"fare": 2.5})["fare"] == 2.5, "the row is hidden"
+    write(table, "upsert", A)
+    assert quire.recover(place).lost_updates == (line,), "what comes later has seen it all"
 
 
 def test_a_log_that_our_plan_lacks_is_told_before_it_is_hidden(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Updates that are lost because two programs wrote into one file group at once: both had read the same slice, and one hides the other.
 
 A base file hides the slice before it, whether or not it was built on that. It hides the logs of that slice, too, but for those that its
-compaction has merged: its plan names them. Source: docs/protocol.md, section 10.
+compaction has merged: its plan names them. A write that replaces a file group hides all that is in it. Source: docs/protocol.md,
+section 10.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
     new       instants of other programs of which the log does not know yet, with what they say
     waiting   those of ours that are committed, and are still to appear
     """
-    touched = {(partition, stat.file_id) for commit in new.values() for partition, stat, _ in commit.files()}
+    writes = {(partition, stat.file_id, instant.time) for instant, commit in new.items() for partition, stat, _ in commit.files()}
+    touched = {(partition, group) for partition, group, _ in writes}
     if not touched:
         return []
     groups, looks = file_groups.everything(line.store, line), _Look(line, new, waiting)
@@ -42,7 +44,16 @@ def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
         ours = {names.path(folder, file.name): file for commit in waiting.values() for folder, _, file in commit.files()}
         there |= {name: file for name, file in ours.items() if name.rpartition("/")[0] == partition and file.file_id == group}
         found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})
+    # Of a write that replaces file groups and is in the log, no round has seen what the log does not know yet.
+    theirs, ended = {instant.time for instant in new}, _ended(line, waiting)
+    found.update((at, by) for folder, group, at in writes if (by := ended.get((folder, group), "")) and by not in theirs)
     return [LostUpdate(lost, by, count) for (lost, by), count in sorted(found.items())]
+
+
+def _ended(line: Timeline, waiting: Made) -> dict[tuple[str, str], str]:
+    """(partition, file group) → the instant that has replaced it, or will."""
+    coming = {(folder, group): at.time for at, commit in waiting.items() for folder, ids in commit.replaced.items() for group in ids}
+    return {**line.replaced, **coming}
 
 
 def hidden_by_plan(line: Timeline, at: str, files: Iterable[tuple[str, BaseFile | LogFile]]) -> list[str]:
