@@ -19,6 +19,7 @@ from gathering import refused
 from quire.commit import protocol
 from quire.errors import RefusedError, StorageError, UsageError
 from quire.storage import connect
+from quire.storage.within import marked
 from quire.table import file_groups, timeline
 from quire.table.file_groups import Slice
 from quire.table.format import names
@@ -216,6 +217,98 @@ def test_what_another_program_says_of_the_last_clustering_is_not_believed(tmp_pa
     assert (report.file_groups, report.sort, report.curve, len(ours(table))) == (2, (), "linear", 3)
 
 
+def killed(table: Table, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    """A clustering whose process dies while it sorts: nothing of it is cleaned."""
+
+    def dies(*_: Any, **__: Any) -> Any:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "sort", dies)
+        patch.setattr(protocol, "abort", lambda *_: None)
+        with pytest.raises(SystemExit):
+            cluster(table, **more)
+    assert len(open_ones(table)) == 1
+
+
+def open_ones(table: Table) -> list[str]:
+    store = connect(marked(table.url))
+    return [head.job for head in protocol.open_jobs(store, protocol.recover(store))]
+
+
+@pytest.mark.parametrize("then", [{}, {"partitions": "sf"}, {"sort": "ts"}], ids=str)
+def test_a_call_that_died_is_completed_and_the_next_one_does_what_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: dict[str, Any]
+) -> None:
+    table = scattered(tmp_path / "t")
+    rows = ours(table)
+    killed(table, monkeypatch, partitions="la")
+    cluster(table, **then)
+    assert open_ones(table) == []
+    assert [one.partition for one in slices(table)] == ["city=la", "city=sf"]
+    if "sort" in then:
+        assert cluster(table, **then).instants == ()
+    assert ours(table) == theirs(tmp_path / "t") == rows
+
+
+def test_a_clustering_whose_file_groups_have_ended_hinders_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = scattered(tmp_path / "t")
+    killed(table, monkeypatch, partitions="la")
+    table.insert_overwrite(frame(("z", "la", 1, 1.0)), spark=LOCAL, progress=False)
+    assert "has not ended" in table.maintain(dry_run=True).due["cluster"]
+    report = table.maintain(spark=LOCAL, progress=False)
+    assert (report.hindered, open_ones(table)) == ({}, [])
+    assert [one.partition for one in slices(table)] == ["city=la", "city=sf"]
+
+
+def test_a_piece_of_small_files_is_never_one_file_alone(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", partition_by=None, target_size="20 KB")
+    for n in range(5):
+        count = 300 + n
+        ids = [f"{n}-{i:05}" for i in range(count)]
+        write(table, "bulk_insert", pa.table({"id": ids, "city": ["x"] * count, "ts": [n] * count, "fare": [1.0] * count}))
+    report = cluster(table, plan_size=1)
+    assert (report.file_groups, report.files < 5, report.left) == (5, True, 0)
+    assert cluster(table, plan_size=1).instants == ()
+    assert "cluster" not in table.maintain(dry_run=True, small_files=1).due
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_curve_sees_all_of_a_file_whose_rows_ascend(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", partition_by=None)
+    columns = {
+        "id": [f"{i:05}" for i in range(ROWS)],
+        "city": ["x"] * ROWS,
+        "ts": list(range(ROWS)),
+        "fare": [float(i * 7919 % 1000) for i in range(ROWS)],
+    }
+    write(table, "bulk_insert", pa.table(columns))
+    cluster(table, sort=["ts", "fare"], curve="hilbert")
+    assert missed(table, "ts", ROWS - 5) > 0.5
+    assert missed(table, "fare", 5.0) > 0.5
+
+
+@pytest.mark.parametrize("curve", ["linear", "z-order"])
+def test_slices_of_logs_alone_are_clustered(tmp_path: Path, curve: str) -> None:
+    table = create(tmp_path / "t", **LOGS)
+    write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "la", 1, 2.0)))
+    write(table, "upsert", frame(("a", "sf", 2, 3.0), ("b", "la", 2, 4.0)))
+    for one in slices(table):
+        (tmp_path / "t" / one.name).unlink()
+    rows = ours(table)
+    assert cluster(table, sort=["ts", "fare"], curve=curve).rows == 2
+    assert ours(table) == theirs(tmp_path / "t") == rows
+
+
+def test_the_order_is_known_when_its_instant_was_archived(tmp_path: Path) -> None:
+    table = scattered(tmp_path / "t")
+    cluster(table, sort="fare")
+    write(table, "bulk_insert", frame(("n", "sf", 1, 1.0)))
+    table.clean(versions=1, progress=False)
+    assert table.archive(keep=1, progress=False).instants
+    assert cluster(table).sort == ("fare",)
+
+
 def test_one_partition_alone_may_be_clustered(tmp_path: Path) -> None:
     table = scattered(tmp_path / "t")
     assert cluster(table, partitions="sf").file_groups == 3
@@ -382,3 +475,11 @@ def test_writers_and_clusterings_at_once_lose_no_update(seed: int, *, logs: bool
         assert {**now, "a0": 0} == {
             "a0": 0, "a1": 1, "a2": 2, "a3": 3, "b0": 0, "b1": 10, "b2": 20, "b3": 3, "own10": 10, "own20": 20,
         }, world.told()  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["_quire_place", "_quire_deletes"])
+def test_a_name_that_rows_have_on_their_way_is_refused_as_they_come(tmp_path: Path, name: str) -> None:
+    table = create(tmp_path / "t")
+    with pytest.raises(UsageError) as e:
+        write(table, "upsert", pa.table({"id": ["a"], "city": ["sf"], "ts": [1], "fare": [1.0], name: [1]}))
+    refused(str(e.value), f"'{name}'", "give it one without '_quire_'")

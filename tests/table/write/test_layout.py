@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "text": (pa.string(), st.text(st.sampled_from("\x00\x01ab\U0001f600é"), max_size=4)),
     "truth": (pa.bool_(), st.booleans()),
     "decimal": (pa.decimal128(9, 2), st.decimals(-1_000_000, 1_000_000, places=2)),
+    "large decimal": (pa.decimal128(38, 0), st.integers(-(10**38) + 1, 10**38 - 1).map(Decimal)),
     "time": (pa.timestamp("us", "UTC"), TIMES),
     "day": (pa.date32(), DAYS),
 }

@@ -373,7 +373,7 @@ def cluster(
     table, _ = _opened(url, given.pop("options"), given.pop("secrets"))
     given |= {"sort": _listed(sort), "partitions": list(partitions) or None}
     foreseen = table.cluster(**given, dry_run=True, progress=False)  # a wrong argument is said at once, not after Spark's start
-    if dry_run or not foreseen.file_groups:
+    if dry_run:
         show(foreseen, as_json)
         return
     with spark_of(master) as spark:

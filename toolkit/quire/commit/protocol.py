@@ -45,6 +45,7 @@ Conflicts = Callable[[Log, PlanHead, list[Task]], "set[int] | str"]
 # entry that has to stand in the log first.
 Ready = Callable[[Log], "bool | Entry"]
 Progress = Callable[[int, int], None]
+ON_REQUEST = "given up on request"  # why a job ended that a user gave up
 PARALLEL = 16  # requests at once, where a job's objects are published or deleted one by one
 
 
@@ -277,7 +278,7 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     if new := not log.merged and next(log.outcomes(), None) is None:
         _check_not_lost(log, (e.name for e in store.walk(names.LEDGER)))  # first of all: a log that was begun again would hide it
     for job in _to_abort(abort_jobs, listed, log, store):
-        abort(log, job, "given up on request")
+        abort(log, job, ON_REQUEST)
     for entry in log.refresh().unpublished():
         publish(log, entry, progress)
     if follower := closers.follower(store):

@@ -1,24 +1,29 @@
 """The call that clusters a table: candidates, a piece of them at a time, each piece a job.
 
-files that are small, or not sorted as asked → pieces of at most `plan_size` → a job each → … until none is left, or the time is over
+jobs of calls that died → files that are small, or not sorted as asked → pieces of at most `plan_size` → a job each → … until none is
+left, or the time is over
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from quire import display
 from quire.arguments import format_size, parse_size, seconds
 from quire.commit import names as objects
 from quire.commit import protocol
 from quire.commit.committers import choice
-from quire.commit.entries import TABLE, UNSAID, Commit
+from quire.commit.entries import TABLE, UNSAID, Commit, PlanHead
+from quire.commit.log import Log
 from quire.engine.take_up import Identity, with_state
 from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.formats import parquet
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_FILES = 10_000  # of one piece
+LOOKS = 3  # at what there is to do, where others have been quicker
+ASKED = 16  # files that say how they are sorted, where no commit on the timeline says it
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -153,7 +160,7 @@ class Clustering(Service):
         self.log = protocol.recover(self.store)
         line = timeline.read(self.store)
         layout = self._layout(line)
-        found = [one for piece in self._pieces(line, layout) for one in piece]
+        found = self._all(line, layout)
         return dataclasses.replace(
             self._report(began, layout, []), file_groups=len(found), read=sum(one.size + one.logged for one in found),
             left=len(found), dry_run=True,
@@ -164,20 +171,24 @@ class Clustering(Service):
         began, done = time.monotonic(), list[Commit]()
         with with_state("What was clustered stays so; call again to go on."):
             self.log = protocol.recover(self.store)
-            line = timeline.read(self.store)
-            layout = self._layout(line)
-            for piece in self._pieces(line, layout):
-                if self.asked.limit is not None and done and time.monotonic() - began >= self.asked.limit:
+            layout = self._layout(timeline.read(self.store))
+            for head in unfinished(self.store, self.log):
+                self._carry_out(*clustering.asked_for(head.intent), done)
+            for _ in range(LOOKS):
+                missed = False
+                for piece in self._pieces(timeline.read(self.store), layout):
+                    if self.asked.limit is not None and done and time.monotonic() - began >= self.asked.limit:
+                        return self._report(began, layout, done)
+                    missed |= not self._carry_out([(one.partition, one.group) for one in piece], layout, done)
+                if not missed:
                     break
-                if (commit := self._carry_out(piece, layout)) is not None:
-                    done.append(commit)
             return self._report(began, layout, done)
 
     def _layout(self, line: Timeline) -> Layout:
         """How rows are to be sorted; UsageError for a column by which they cannot be."""
         columns = there(line, self.config)
         if self.asked.layout is None:
-            return Layout() if columns is None else _newest(line, columns)
+            return Layout() if columns is None else self._newest(line, columns)
         for name in self.asked.layout.sort if columns is not None else ():
             if columns is None or name not in columns.names:
                 raise UsageError(f"sort names {quoted(name)}, which is not a column of {plain(self.dest)}: {_some(columns)}.")
@@ -186,21 +197,35 @@ class Clustering(Service):
         return self.asked.layout
 
     # ------------------------------------------------------------------------------------------------------------- what is worth it
-    def _pieces(self, line: Timeline, layout: Layout) -> Iterator[list[Slice]]:
-        """The slices that are to be clustered, as many at a time as one job reads."""
-        piece, size = list[Slice](), 0
-        for one in self._candidates(line, layout):
-            more = one.size + one.logged
-            if piece and (size + more > self.asked.size or len(piece) == MOST_FILES):
-                yield piece
-                piece, size = [], 0
-            piece.append(one)
-            size += more
-        if piece:
-            yield piece
+    def _all(self, line: Timeline, layout: Layout) -> list[Slice]:
+        return [one for piece in self._pieces(line, layout) for one in piece]
 
-    def _candidates(self, line: Timeline, layout: Layout) -> Iterator[Slice]:
-        """In the order of partitions: small files where they would become fewer, and where a sort was asked for, what is not sorted so."""
+    def _pieces(self, line: Timeline, layout: Layout) -> Iterator[list[Slice]]:
+        """The slices that are to be clustered, as many at a time as one job reads; of small files two at least, else none became fewer."""
+        most = self.asked.size if self.asked.layout is not None else max(self.asked.size, 2 * self.settings.target)
+        piece, size = list[tuple[Slice, bool]](), 0
+        for one, sorts in self._candidates(line, layout):
+            more = one.size + one.logged
+            if piece and (size + more > most or len(piece) == MOST_FILES):
+                yield from self._worth(piece)
+                piece, size = [], 0
+            piece.append((one, sorts))
+            size += more
+        yield from self._worth(piece)
+
+    def _worth(self, piece: Sequence[tuple[Slice, bool]]) -> Iterator[list[Slice]]:
+        """A piece without the partitions in which nothing is to be sorted, and no file would be saved."""
+        found = list[Slice]()
+        for _, some in groupby(piece, lambda each: each[0].partition):
+            those = list(some)
+            slices = [one for one, _ in those]
+            if any(sorts for _, sorts in those) or sum(clustering.files_of(slices, self.settings.target).values()) < len(slices):
+                found += slices
+        if found:
+            yield found
+
+    def _candidates(self, line: Timeline, layout: Layout) -> Iterator[tuple[Slice, bool]]:
+        """In the order of partitions: small files, and where a sort was asked for, what is not sorted so (True)."""
         planned, wanted = line.compacting(), self._partitions(line)
         slices = [
             one for one in file_groups.newest(self.store, line, logs=True)
@@ -209,11 +234,10 @@ class Clustering(Service):
         small = SMALL * self.settings.target
         asked = slices if self.asked.layout is not None else []
         unsorted = {(one.partition, one.group) for one in self._unsorted(asked, layout)}
-        for _, some in groupby(slices, attrgetter("partition")):
-            found = [one for one in some if one.size + one.logged < small or (one.partition, one.group) in unsorted]
-            files = sum(clustering.files_of(found, self.settings.target).values())
-            if any((one.partition, one.group) in unsorted for one in found) or files < len(found):
-                yield from found
+        for one in slices:
+            sorts = (one.partition, one.group) in unsorted
+            if sorts or one.size + one.logged < small:
+                yield one, sorts
 
     def _unsorted(self, slices: Sequence[Slice], layout: Layout) -> Iterator[Slice]:
         """Those that do not say of themselves that their rows are sorted so: files that were written since, or have logs."""
@@ -222,6 +246,22 @@ class Clustering(Service):
             for one, its in zip(slices, pool.map(self._mark, slices), strict=True):
                 if its != said:
                     yield one
+
+    def _newest(self, line: Timeline, columns: pa.Schema) -> Layout:
+        """The layout of the newest clustering; by record keys, where there was none, or it says what cannot be.
+
+        Where its instant was archived, the files of the table say it, each of itself.
+        """
+        replaces = [instant for instant in reversed(line.completed) if instant.action == REPLACE]
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            said = [(content.extra_metadata or {}).get(clustering.LAYOUT) for content in pool.map(line.commit, replaces)]
+            if not any(said):
+                slices = file_groups.newest(self.store, line, logs=True)
+                chosen = sorted({int(i) for i in np.linspace(0, len(slices) - 1, ASKED)}) if slices else []
+                marks = Counter(mark for mark in pool.map(self._mark, [slices[i] for i in chosen]) if mark)
+                said = [mark for mark, _ in marks.most_common(1)]
+        found = next((clustering.marked(mark) for mark in said if mark), None)
+        return found if found and possible(found, columns) else Layout()
 
     def _mark(self, one: Slice) -> str | None:
         if one.logs or not one.name:
@@ -239,21 +279,24 @@ class Clustering(Service):
         return set(replacing.paths(named, self.config, columns, known, plain(self.dest))) if columns is not None else ()
 
     # ------------------------------------------------------------------------------------------------------------------- the jobs
-    def _carry_out(self, piece: Sequence[Slice], layout: Layout) -> Commit | None:
-        """Cluster a piece; None: others have ended its file groups meanwhile."""
-        named = {"verb": CLUSTER, "operation": CLUSTER, "dest": self.dest, "sort": list(layout.sort), "curve": layout.curve}
-        groups = [[one.partition, one.group] for one in piece]
-        identity = Identity({**named, "groups": groups}, SPEC, choice("auto", self.store), closer=TABLE, named=named, empty=UNSAID)
-        try:
-            return self.run(identity, lambda log, identity: (identity.head(log.tip, objects.new_id(), 0), None), "clustering", keep=False)
-        except NothingToCluster:
-            return None
+    def _carry_out(self, groups: Sequence[tuple[str, str]], layout: Layout, done: list[Commit]) -> bool:
+        """Cluster some file groups; False: others have ended them meanwhile."""
+        intent = {
+            "verb": CLUSTER, "operation": CLUSTER, "dest": self.dest, "sort": list(layout.sort), "curve": layout.curve,
+            "groups": [list(each) for each in groups],
+        }  # fmt: skip
+        identity = Identity(intent, SPEC, choice("auto", self.store), closer=TABLE, empty=UNSAID)
+        with suppress(NothingToCluster):
+            commit = self.run(identity, lambda log, identity: (identity.head(log.tip, objects.new_id(), 0), None), "clustering", keep=False)
+            done += [commit] if commit is not None else []
+            return commit is not None
+        return False
 
     def _report(self, began: float, layout: Layout, done: Sequence[Commit]) -> ClusterReport:
         assert self.log is not None
         said = [rounds.round_of(commit.tasks[-1]) for commit in done]
         files = [file for commit in done for file in commit.tasks[-1].data_files]
-        left = sum(1 for _ in self._candidates(timeline.read(self.store), layout)) if done else 0
+        left = len(self._all(timeline.read(self.store), layout))
         return ClusterReport(
             plain(self.dest), tuple(each.instant for each in said), sum(len(ids) for each in said for ids in each.replaced.values()),
             len(files), sum(each.counts.get("rows", 0) for each in said), sum(each.counts.get("read", 0) for each in said),
@@ -261,13 +304,9 @@ class Clustering(Service):
         )  # fmt: skip
 
 
-def _newest(line: Timeline, columns: pa.Schema) -> Layout:
-    """The layout of the newest clustering on the timeline; by record keys, where there is none, or it says what cannot be."""
-    for instant in reversed(line.completed):
-        if instant.action == REPLACE and (said := (line.commit(instant).extra_metadata or {}).get(clustering.LAYOUT)):
-            found = clustering.marked(said)
-            return found if found and possible(found, columns) else Layout()
-    return Layout()
+def unfinished(store: Store, log: Log) -> list[PlanHead]:
+    """The open jobs of clusterings, of calls that died, or are under way."""
+    return [head for head in protocol.open_jobs(store, log) if head.closer == TABLE and head.verb == CLUSTER]
 
 
 def _some(columns: Any) -> str:

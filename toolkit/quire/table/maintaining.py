@@ -21,7 +21,7 @@ from quire.storage.within import marked
 from quire.table import archive, cleaning, retention, timeline
 from quire.table import index as indexes
 from quire.table import stats as health
-from quire.table.cluster import ClusterReport
+from quire.table.cluster import ClusterReport, unfinished
 from quire.table.compacting import CompactionReport
 from quire.table.format import config
 from quire.table.settings import opened
@@ -138,7 +138,9 @@ class Maintaining:
                 yield COMPACT, f"logs have {stats.log_ratio:.0%} of the bytes of base files, and may have {wanted.log_ratio:.0%}"
         if not indexes.named(indexes.of(has)).computes:  # else the key says the file group
             foreseen = self.table.cluster(dry_run=True, progress=False)
-            if foreseen.file_groups >= wanted.small_files:
+            if unfinished(store, log):
+                yield CLUSTER, "a clustering has begun, and has not ended"
+            elif foreseen.file_groups >= wanted.small_files:
                 yield CLUSTER, f"{foreseen.file_groups:,} small files ({format_size(foreseen.read)}) can become fewer"
         keep = cleaning.keep_of({"keep_for": wanted.keep_for})
         dead = retention.dead(store, line, keep, line.savepoints, cleaning.pinned(log))

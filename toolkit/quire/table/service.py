@@ -54,7 +54,7 @@ class Service:
             checkpoint.keep_up(self.runner, self.dest, self.options, self.log, self.bars.say)
             if isinstance(outcome, Commit) and self.log.in_effect(outcome):
                 return outcome
-            if isinstance(outcome, Abort) and losses < jobs.LOSSES:
+            if isinstance(outcome, Abort) and outcome.why != protocol.ON_REQUEST and losses < jobs.LOSSES:
                 continue  # another driver of this job gave it up: where its reason still holds, the next job meets it here, and says it
             if isinstance(outcome, Abort):
                 raise QuireError(f"the {word} of {plain(self.dest)} was given up: {outcome.why}. Nothing of it is visible.")

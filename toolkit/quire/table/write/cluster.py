@@ -30,7 +30,7 @@ from quire.table.format.schema import META
 from quire.table.realtime import Merging
 from quire.table.write.blocks import BLOCK, KEY, laid
 from quire.table.write.failures import answers
-from quire.table.write.layout import Layout, scaled
+from quire.table.write.layout import LINEAR, Layout, scaled, shortened
 from quire.table.write.merge import Merged
 from quire.table.write.output import Output, Work, filter_for
 from quire.table.write.rows import PARTITION, bytes_of, in_order
@@ -39,29 +39,37 @@ from quire.table.write.targets import Target
 
 PLACE = "_quire_place"  # a column of spilled rows: where the layout has them
 SHARE = 48 << 20  # bytes of files that one task reads
-LOOK = 64  # files of which a part says how the values of a column are spread
+LOOK = 64  # row groups of which a part says how the values of a column are spread,
+SOME = 2048  # of each so many rows,
+AT_ONCE = 4  # and not more of them in memory
 _FAILING = "the rows of the old files could not be sorted"
 _TIME, _SEQNO = META[:2]
 
 
 def scales(work: Work, layout: Layout, slices: Sequence[Slice]) -> Layout:
-    """The layout with what a part of the files says of its columns: of at most so many files a row group each."""
+    """The layout with what some rows of the files say of its columns: of row groups that are spread over all files, and over each."""
     store, based = work.closing.store, [one for one in slices if one.name]
-    if not layout.sort or not based:
+    if layout.curve == LINEAR:
         return layout
     wanted = pa.schema([work.columns.field(name).with_nullable(True) for name in layout.sort])
-    chosen = [(i, based[i]) for i in sorted({int(i) for i in np.linspace(0, len(based) - 1, LOOK)})]
+    chosen = [based[i] for i in _spread(len(based), LOOK)]
 
-    def some(at: tuple[int, Slice]) -> pa.Table:
-        number, one = at
+    def some(one: Slice) -> list[pa.Table]:
         where = f"{store.url}/{one.name}"
-        file = base_file.open_base_file(parquet.stored(store, one.name), where)
-        if not file.num_row_groups:
-            return wanted.empty_table()
-        return reading.row_group(file, number % file.num_row_groups, wanted, where)
+        file, found = base_file.open_base_file(parquet.stored(store, one.name), where), list[pa.Table]()
+        for number in _spread(file.num_row_groups, max(1, LOOK // len(chosen))):
+            rows = reading.row_group(file, number, wanted, where)
+            found.append(shortened(rows.take(pa.array(_spread(rows.num_rows, SOME), pa.int64()))))
+        return found
 
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        return scaled(layout, pa.concat_tables(pool.map(some, chosen)))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        tables = [rows for found in pool.map(some, chosen) for rows in found]
+    return scaled(layout, pa.concat_tables([shortened(wanted.empty_table()), *tables]))
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most so many numbers below a count, as far apart as they can be."""
+    return sorted({int(i) for i in np.linspace(0, count - 1, most)}) if count else []
 
 
 def sort(runner: Runner, work: Work, layout: Layout, slices: Sequence[Slice], merging: Merging) -> tuple[tuple[Spill, ...], int]:

@@ -7,13 +7,14 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.errors import RefusedError, UsageError
+from quire.errors import RefusedError, UsageError, quoted
 from quire.formats.damage import ARROW
 from quire.table.format import filled
 from quire.table.format.config import TableConfig
 from quire.table.format.schema import META, storable
 from quire.table.write.blocks import DELETES
 
+RESERVED = "_quire_"  # with it begin the names of columns that rows have only on their way into a file
 DELETED = "_hoodie_is_deleted"  # a row of this mark deletes its key
 OPERATIONS = ("upsert", "insert", "bulk_insert", "insert_overwrite", "delete")
 _of = pa.types
@@ -37,6 +38,8 @@ def brought(comes: pa.Schema, config: TableConfig, operation: str) -> pa.Schema:
         raise UsageError("the rows have no column: a table needs at least that of its key")
     needed = _needed(config)
     names = [f.name for f in fields]
+    if taken := next((name for name in names if name.startswith(RESERVED)), None):
+        raise UsageError(f"the column {quoted(taken)} has a name that quire needs while it sorts rows: give it one without {RESERVED!r}")
     for name, use in needed.items():
         if name not in names:
             raise UsageError(f"the rows have no column {name!r}, which is {use} of the table: they have {', '.join(names)[:300]}")

@@ -76,6 +76,12 @@ def possible(layout: Layout, columns: pa.Schema) -> bool:
     )  # fmt: skip
 
 
+def shortened(rows: pa.Table) -> pa.Table:
+    """Rows with the part of texts that counts."""
+    columns = [pc.utf8_slice_codeunits(c.cast(pa.string()), 0, _TEXT) if _is_text(c.type) else c for c in rows.columns]
+    return pa.table(columns, names=rows.column_names)
+
+
 def scaled(layout: Layout, sample: pa.Table) -> Layout:
     """The layout with the scales that some rows give."""
     if layout.curve == LINEAR:
@@ -133,6 +139,13 @@ def _whole(values: Any) -> _Numbers:
     return np.asarray(pc.fill_null(values.cast(pa.int64()), 0), np.int64).view(np.uint64) ^ _SIGN
 
 
+def _words(values: Any) -> tuple[_Numbers, _Numbers]:
+    """Decimals as two whole numbers, the first of which counts first; a missing one as the least."""
+    whole = pc.fill_null(values.cast(pa.decimal128(38, values.type.scale)), 0)
+    found = np.frombuffer(whole.buffers()[1], np.uint64)[2 * whole.offset : 2 * (whole.offset + len(whole))]
+    return found[1::2] ^ _SIGN, found[0::2]
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -144,6 +157,8 @@ def _sorting(values: Any) -> pa.Array:
         # No value is the beginning of another one with its end.
         cut = pc.utf8_slice_codeunits(values.cast(pa.string()), 0, _TEXT)
         text = _joined([pc.replace_substring(pc.fill_null(cut, ""), "\x00", "\x00\x01"), _END])
+    elif pa.types.is_decimal(values.type):
+        text = _joined([_hexadecimal(word) for word in _words(values)])
     else:
         text = _hexadecimal(_whole(values))
     return pc.if_else(pc.is_null(values), "0", _joined(["1", text]))
