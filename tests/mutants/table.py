@@ -543,6 +543,7 @@ MUTANTS = (
     m("a commit of version 9 appears in a table of version 6", "table/rounds.py", "has.version == (NEWER if round_of(done).ended else VERSION) and", "True or", first=NINE),
     m("a table that was upgraded to version 9 is written", "table/format/config.py", "dict(self.others).get(_INITIAL) == str(NEWER)", "True", first=NINE),
     m("a table of version 9 is cleaned as one of version 6", "table/services.py", "        config.check_kept(self.config, self.url, done)\n", "", first=NINE),
+    m("what was archived before older writes passes for rolled back", "table/rounds.py", " or (line.left is not None and instant in line.left.writes):", ":", first="tests/table/test_version_nine.py"),
     m("inserts into buckets are not tagged", "table/closer.py", "operation in UPSERTS or indexes.named(index).computes", "operation in UPSERTS", first="tests/table/test_merge_on_read_writes.py"),
     m("what others write into a partition outlives its deletion", "table/rounds.py", " and other.partitions.isdisjoint(ends))", ")", first="tests/table/test_table_rounds.py"),
     m("rows go into a partition that was replaced meanwhile", "table/rounds.py", "other.replaced.isdisjoint(_partitions(done)) and ", "", first="tests/table/test_table_rounds.py"),

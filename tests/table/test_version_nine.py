@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import jvm
 import pytest
-from test_archived_timeline import archive, line_of
+from test_archived_timeline import archive, lay, leave, line_of
 from test_changes import START
 from test_changes_by_end import check_by_end
 from test_into import process, put
@@ -110,6 +110,20 @@ def test_what_another_program_archives_is_not_taken_for_rolled_back(tmp_path: Pa
     table = filled(tmp_path)
     archive(tmp_path, 2)
     write(table, "upsert", frame(("e", "sf", 1, 1.0)))
+    assert not any(isinstance(each, Foreign) for each in log_of(tmp_path).entries)
+    assert set(ours(table)) == set(theirs(tmp_path)) == {"a", "b", "d", "e"}
+
+
+def test_what_another_program_archives_while_an_older_write_stays_is_not_taken_for_rolled_back(tmp_path: Path) -> None:
+    """As a savepoint holds that; and a clean has taken all files of what was archived."""
+    table = filled(tmp_path)
+    write(table, "upsert", frame(("b", "sf", 5, 5.0), ("d", "la", 5, 5.0)))
+    middle = line_of(tmp_path).completed[1]
+    lay(tmp_path, [[(middle.time, middle.ended, middle.action)]])
+    leave(tmp_path, {middle.time})
+    for path in tmp_path.glob(f"*/*_{middle.time}.parquet"):
+        path.unlink()
+    write(table, "upsert", frame(("e", "sf", 6, 6.0)))
     assert not any(isinstance(each, Foreign) for each in log_of(tmp_path).entries)
     assert set(ours(table)) == set(theirs(tmp_path)) == {"a", "b", "d", "e"}
 

@@ -193,7 +193,7 @@ def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[
     if not missing or (line.folder == names.FOLDER and store.is_folder(_MOVED)):
         return
     for instant in missing:
-        if instant < line.horizon:
+        if instant < line.horizon or (line.left is not None and instant in line.left.writes):
             continue
         between = not line.first or instant > line.first
         if line.archived and not between:
