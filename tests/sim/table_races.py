@@ -126,7 +126,7 @@ def play(race: Race) -> None:
 
 
 def _serve(table: quire.Table, driver: Driver) -> None:
-    """What a driver does that writes no row, twice.
+    """Let a driver that writes no row do its work, twice.
 
     Another one may be carrying out the same plan, or writing while a plan is laid: a compaction says so, and is made again. A clustering
     sorts by something else each time, so that there is something to do.

@@ -18,7 +18,7 @@ FIRST = frame(("a", "sf", 1, 1.5), ("b", "sf", 1, 2.5), ("c", "la", 1, 3.5))
 
 @pytest.fixture
 def name(spark: Any) -> Iterator[str]:
-    """Of a view that is dropped behind the test."""
+    """The name of a view that is dropped behind the test."""
     found = f"v_{uuid.uuid4().hex}"
     yield found
     spark.catalog.dropTempView(found)

@@ -251,6 +251,18 @@ def test_a_call_that_died_is_completed_and_the_next_one_does_what_it_asks_for(
     assert ours(table) == theirs(tmp_path / "t") == rows
 
 
+def test_a_clustering_whose_columns_a_restore_took_away_hinders_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = scattered(tmp_path / "t")
+    before = list(timeline.read(connect(table.url)).completed)[-1].time
+    write(table, "bulk_insert", pa.table({"id": ["n"], "city": ["la"], "ts": [1], "fare": [1.0], "late": [1]}))
+    killed(table, monkeypatch, sort=["late", "ts"], curve="hilbert")
+    table.restore(before, progress=False)
+    rows = ours(table)
+    assert cluster(table).file_groups == 6
+    assert (open_ones(table), ours(table)) == ([], rows)
+    assert theirs(tmp_path / "t") == rows
+
+
 def test_a_clustering_whose_file_groups_have_ended_hinders_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = scattered(tmp_path / "t")
     killed(table, monkeypatch, partitions="la")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.errors import FormatError, RefusedError
+from quire.errors import FormatError, RefusedError, quoted
 from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.table import realtime, rounds
@@ -27,7 +27,7 @@ from quire.table.view import View, there
 from quire.table.write import cluster, write
 from quire.table.write import commit as made
 from quire.table.write.blocks import Closing
-from quire.table.write.layout import Layout
+from quire.table.write.layout import Layout, possible
 from quire.table.write.output import Work
 from quire.table.write.write import Written
 
@@ -36,7 +36,7 @@ _ROOM = 0.75  # of a file's target size: what is left over, if less, goes into t
 
 
 class NothingToCluster(RefusedError):
-    """Others have ended, or planned to compact, what was to be clustered."""
+    """Others have ended, or planned to compact, what was to be clustered, or taken its columns away."""
 
 
 @dataclass
@@ -67,6 +67,8 @@ class Cluster:
             raise NothingToCluster(f"no file group of {url} that was chosen is there any more, or all are in plans of compactions.")
         merging = realtime.merging_of(self.config, view.line, self.columns, url)
         self.columns = schema.without_meta(self.columns)
+        if not possible(self.layout, self.columns):  # of a call that died, before a restore took its columns away
+            raise NothingToCluster(f"rows of {url} cannot be sorted by {quoted(list(self.layout.sort))}: it has no such columns by now.")
         work = Work(closing, view.drawn, schema.storable(self.columns))
         layout = cluster.scales(work, self.layout, self.slices)
         with self.progress.phase("sorting", unit="row") as bar:

@@ -44,7 +44,7 @@ def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
         ours = {names.path(folder, file.name): file for commit in waiting.values() for folder, _, file in commit.files()}
         there |= {name: file for name, file in ours.items() if name.rpartition("/")[0] == partition and file.file_id == group}
         found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})
-    # Of a write that replaces file groups and is in the log, no round has seen what the log does not know yet.
+    # A write of ours that replaces file groups has read none of what the log does not know yet.
     theirs, ended = {instant.time for instant in new}, _ended(line, waiting)
     found.update((at, by) for folder, group, at in writes if (by := ended.get((folder, group), "")) and by not in theirs)
     return [LostUpdate(lost, by, count) for (lost, by), count in sorted(found.items())]

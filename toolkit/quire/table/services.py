@@ -105,7 +105,7 @@ class Services:
         curve       "linear": by the first column, then by the next; "z-order" or "hilbert": by all of them alike
         partitions  cluster these alone, named as in `delete_partitions`
         time_limit  begin nothing more after so long ("10 min", or seconds)
-        plan_size   bytes of files that one job reads at most, and sorts together
+        plan_size   bytes of files that one job reads at most, and sorts together; of small files it reads two at least
         dry_run     True: do nothing, and say what would be clustered
         spark       the session (default: `quire.session()`), or `quire.LocalRunner()`
         progress    True: bars | False | function(step), as in `quire.consolidate`

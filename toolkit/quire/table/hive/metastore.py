@@ -23,7 +23,7 @@ CONNECT, ANSWER = 10, 300  # seconds
 MANY = 200  # partitions in a call
 EXISTS, MISSING = "AlreadyExistsException", "NoSuchObjectException"
 _INVALID, _META, _OPERATION = "InvalidObjectException", "MetaException", "InvalidOperationException"
-# What each call says no by, in the order of the fields of its answer.
+# The exceptions by which each call refuses, in the order of the fields of its answer.
 _THROWS: dict[str, tuple[str, ...]] = {
     "set_ugi": (_META,), "get_database": (MISSING, _META), "get_table_req": (_META, MISSING), "get_table": (_META, MISSING),
     "create_table_with_environment_context": (EXISTS, _INVALID, _META, MISSING),
