@@ -251,6 +251,13 @@ def test_a_call_that_died_is_completed_and_the_next_one_does_what_it_asks_for(
     assert ours(table) == theirs(tmp_path / "t") == rows
 
 
+def test_a_call_without_a_sort_goes_on_as_the_one_that_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = scattered(tmp_path / "t")
+    killed(table, monkeypatch, sort=["ts", "fare"], curve="hilbert")
+    report = cluster(table)
+    assert (report.sort, report.curve, report.file_groups, report.left) == (("ts", "fare"), "hilbert", 6, 0)
+
+
 def test_a_clustering_whose_columns_a_restore_took_away_hinders_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = scattered(tmp_path / "t")
     before = list(timeline.read(connect(table.url)).completed)[-1].time

@@ -171,9 +171,10 @@ class Clustering(Service):
         began, done = time.monotonic(), list[Commit]()
         with with_state("What was clustered stays so; call again to go on."):
             self.log = protocol.recover(self.store)
-            layout = self._layout(timeline.read(self.store))
+            self._layout(timeline.read(self.store))  # what is wrong is said before anything is done
             for head in unfinished(self.store, self.log):
                 self._carry_out(*clustering.asked_for(head.intent), done)
+            layout = self._layout(timeline.read(self.store))  # which one of these may have set
             for _ in range(LOOKS):
                 missed = False
                 for piece in self._pieces(timeline.read(self.store), layout):
