@@ -14,7 +14,7 @@ from quire.table import timeline
 from quire.table.table import Table
 from services import jvm_hudi
 from services.jvm_hudi import TURNS, VERSIONS, Session
-from services.test_table_jvm import by_id, frame, row
+from services.test_table_jvm import NINE, by_id, frame, row
 from services.test_table_jvm_logs import SIMPLY, WRITE
 
 pytestmark = pytest.mark.services
@@ -34,14 +34,15 @@ def sessions() -> Iterator[dict[str, Session]]:
 
 
 def begun(place: Path, type: str) -> tuple[Table, dict[str, str]]:
-    """A table without rows, and the options by which the JVM writes into it."""
+    """A table without rows, and the options by which the JVM writes into it; `type`: that of a table, or "version 9"."""
+    nine, kind = type == "version 9", type.replace("version 9", "copy_on_write")
     logs = {"log_format": "avro"} if type == "merge_on_read" else {}
-    how: dict[str, Any] = {"type": type, "index": "simple", "name": "t", **logs}
+    how: dict[str, Any] = {"type": kind, "index": "simple", "name": "t", "version": 9 if nine else 6, **logs}
     table = Table.create(place, key="id", partition_by="city", ordering="ts", **how)
     return table, {
-        "hoodie.table.name": "t", f"{WRITE}.table.type": type.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
+        "hoodie.table.name": "t", f"{WRITE}.table.type": kind.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
         f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
-        **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **TURNS,
+        **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **(NINE if nine else TURNS),
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,10 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
-@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("version", VERSIONS)
+FORMS = [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9")]
+
+
+@pytest.mark.parametrize(("version", "type"), FORMS)
 def test_the_jvm_reads_and_writes_on_after_each(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
     jvm = sessions[version]
     table, options = begun(tmp_path / "t", type)
@@ -41,7 +44,7 @@ def test_the_jvm_reads_and_writes_on_after_each(tmp_path: Path, sessions: dict[s
         else:
             jvm.write(table.url, frame(*rows), options)
         now = (states[-1][1] if states else {}) | {each["id"]: each for each in rows}
-        states.append((timeline.read(quire.storage.connect(table.url)).completed[-1].time, now))
+        states.append((timeline.current(quire.storage.connect(table.url)).completed[-1].time, now))
         agree()
 
     def agree() -> None:

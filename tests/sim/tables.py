@@ -137,7 +137,8 @@ def _as_of_version_6(name: str, data: bytes) -> tuple[str, bytes]:
     """An object of the timeline of a table of version 9 as one of version 6 would have it."""
     if (instant := _NINE.fullmatch(name)) is None:
         return name, data
-    return f".hoodie/{instant[1]}.{instant[3]}", commits.encode(commits.decode_avro(data, name)) if instant[2] else data
+    written = instant[2] and instant[3] in names.WRITES
+    return f".hoodie/{instant[1]}.{instant[3]}", commits.encode(commits.decode_avro(data, name)) if written else data
 
 
 def _changes(name: str, since: str) -> bool:

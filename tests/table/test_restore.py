@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ from quire.table.table import Table
 from sim.tables import FIRST, SECOND, outside, seen
 from sim.tables import frame as sim_frame
 
-TYPES = ["copy_on_write", "merge_on_read"]
+FORMS: list[Any] = [
+    pytest.param({}, id="copy_on_write"), pytest.param({"type": "merge_on_read"}, id="merge_on_read"),
+    pytest.param({"version": 9}, id="version 9"),
+]  # fmt: skip
+LOGS, NINE = {"type": "merge_on_read", "ordering": "n"}, {"version": 9}  # of the simulated tables
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -56,18 +60,24 @@ def back(table: Table, verb: str, *given: Any) -> Any:
     return getattr(table, verb)(*given, progress=False)
 
 
-@pytest.mark.parametrize("type", TYPES)
-def test_a_restore_takes_later_writes_back_and_their_batches_come_again(tmp_path: Path, type: str) -> None:
-    table, instants, after = written(tmp_path / "t", type=type)
+def said(table: Table, instant: str, action: str) -> Any:
+    """The words of a rollback, or of a restore, on the timeline."""
+    line = timeline.current(connect(table.url))
+    (done,) = (each for each in line.others if (each.time, each.action) == (instant, action))
+    assert bool(done.ended) == (table.config.version == 9)
+    return avro_file.record(line.store.get(f"{line.folder}/{done.name}"), "it")
+
+
+@pytest.mark.parametrize("how", FORMS)
+def test_a_restore_takes_later_writes_back_and_their_batches_come_again(tmp_path: Path, how: dict[str, Any]) -> None:
+    table, instants, after = written(tmp_path / "t", **how)
     report = back(table, "restore", instants[1])
     assert (report.taken_back, report.batches, report.splits) == ((instants[3], instants[2]), 2, 0)
     assert report.files >= 4
     assert ours(table) == theirs(tmp_path / "t") == after[1]
     assert not [name for name in files(tmp_path / "t") if instants[2] in name or instants[3] in name]
-    store = connect(table.url)
-    said = avro_file.record(store.get(f".hoodie/{report.instant}.restore"), "it")
-    assert said["instantsToRollback"] == [instants[3], instants[2]]
-    assert not timeline.read(store).pending
+    assert said(table, report.instant, "restore")["instantsToRollback"] == [instants[3], instants[2]]
+    assert not timeline.current(connect(table.url)).pending
     for n in (2, 3):
         again = write(
             table, "upsert", frame(("a", "sf", n, float(n)), ("b", "la", n, float(n)), (f"n{n}", "sf", n, 0.0)), batch=f"batch {n}"
@@ -78,14 +88,14 @@ def test_a_restore_takes_later_writes_back_and_their_batches_come_again(tmp_path
     assert back(table, "restore", again.instant).taken_back == ()
 
 
-@pytest.mark.parametrize("type", TYPES)
-def test_a_rollback_takes_the_newest_write_back(tmp_path: Path, type: str) -> None:
-    table, instants, after = written(tmp_path / "t", type=type)
+@pytest.mark.parametrize("how", FORMS)
+def test_a_rollback_takes_the_newest_write_back(tmp_path: Path, how: dict[str, Any]) -> None:
+    table, instants, after = written(tmp_path / "t", **how)
     report = back(table, "rollback")
     assert (report.taken_back, report.batches) == ((instants[3],), 1)
     assert ours(table) == theirs(tmp_path / "t") == after[2]
     assert back(table, "rollback", instants[3]).taken_back == (), "it is rolled back already"
-    assert avro_file.record(connect(table.url).get(f".hoodie/{report.instant}.rollback"), "it")["commitsRollback"] == [instants[3]]
+    assert said(table, report.instant, "rollback")["commitsRollback"] == [instants[3]]
     assert ours(table) == after[2]
     for n in (1, 0):
         back(table, "rollback")
@@ -97,8 +107,9 @@ def test_a_rollback_takes_the_newest_write_back(tmp_path: Path, type: str) -> No
     assert set(ours(table)) == set(theirs(tmp_path / "t")) == {"a"}
 
 
-def test_what_a_rolled_back_call_had_read_is_processed_again(tmp_path: Path) -> None:
-    source, table = tmp_path / "in", create(tmp_path / "t", ordering=None)
+@pytest.mark.parametrize("version", [6, 9])
+def test_what_a_rolled_back_call_had_read_is_processed_again(tmp_path: Path, version: int) -> None:
+    source, table = tmp_path / "in", create(tmp_path / "t", ordering=None, version=version)
     source.mkdir()
 
     def to_rows(split: Any, content: bytes) -> pa.Table:
@@ -122,8 +133,9 @@ def test_what_a_rolled_back_call_had_read_is_processed_again(tmp_path: Path) -> 
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
-def test_a_write_below_others_in_other_partitions_is_rolled_back(tmp_path: Path) -> None:
-    table = create(tmp_path / "t")
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_write_below_others_in_other_partitions_is_rolled_back(tmp_path: Path, version: int) -> None:
+    table = create(tmp_path / "t", version=version)
     first = write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "la", 1, 1.0)))
     second = write(table, "upsert", frame(("a", "sf", 2, 2.0), ("c", "sf", 2, 2.0)))
     third = write(table, "upsert", frame(("b", "la", 3, 3.0)))
@@ -168,8 +180,9 @@ def test_a_pending_compaction_stays_where_only_later_logs_go(tmp_path: Path) -> 
     assert ours(table) == theirs(tmp_path / "t") == after[3]
 
 
-def test_replaced_partitions_come_back(tmp_path: Path) -> None:
-    table, instants, after = written(tmp_path / "t")
+@pytest.mark.parametrize("version", [6, 9])
+def test_replaced_partitions_come_back(tmp_path: Path, version: int) -> None:
+    table, instants, after = written(tmp_path / "t", version=version)
     table.delete_partitions("city=sf", progress=False)
     assert set(ours(table)) == {"b"}
     back(table, "rollback")
@@ -243,21 +256,26 @@ def test_a_chain_whose_first_table_was_restored_says_so_and_names_the_repair(tmp
     assert ours(new) == ours(first) == theirs(tmp_path / "three")
 
 
-def test_a_publisher_that_slept_does_not_bring_a_write_back(tmp_path: Path) -> None:
-    table, instants, after = written(tmp_path / "t")
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_publisher_that_slept_does_not_bring_a_write_back(tmp_path: Path, version: int) -> None:
+    table, instants, after = written(tmp_path / "t", version=version)
     store = connect(f"table+{table.url}")
-    put = store.get(f".hoodie/{instants[3]}.commit")
+    line = timeline.current(store)
+    name = f"{line.folder}/{line.completed[-1].name}"
+    put = store.get(name)
     back(table, "rollback")
-    store.put(f".hoodie/{instants[3]}.commit", put)
+    store.put(name, put)
     quire.recover(table.url)
     assert not [name for name in files(tmp_path / "t") if instants[3] in name]
     assert ours(table) == theirs(tmp_path / "t") == after[2]
 
 
-@pytest.mark.parametrize("verb", ["rollback", "restore"])
-def test_a_writer_beside_comes_before_it_or_after_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+@pytest.mark.parametrize(("verb", "version"), [("rollback", 6), ("restore", 6), ("rollback", 9), ("restore", 9)])
+def test_a_writer_beside_comes_before_it_or_after_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, version: int
+) -> None:  # fmt: skip
     """A write lands between the round's look and its slot: a restore takes it back, too, a rollback is refused, as it is the newest."""
-    table, instants, after = written(tmp_path / "t")
+    table, instants, after = written(tmp_path / "t", version=version)
     say, met = taking_back.TakeBack.say, list[str]()
 
     def beside(self: Any, view: Any, closing: Any, done: Any) -> Any:
@@ -277,11 +295,11 @@ def test_a_writer_beside_comes_before_it_or_after_it_whole(tmp_path: Path, monke
         assert set(ours(table)) == {*after[3], "x"}
 
 
-@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("how", FORMS)
 def test_a_writer_whose_round_was_built_on_what_goes_begins_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
 ) -> None:  # fmt: skip
-    table, instants, after = written(tmp_path / "t", type=type)
+    table, instants, after = written(tmp_path / "t", **how)
     say, met = closer._Rows.say, list[None]()
 
     def beside(self: Any, view: Any, closing: Any, done: Any) -> Any:
@@ -297,13 +315,12 @@ def test_a_writer_whose_round_was_built_on_what_goes_begins_again(
     assert ours(table) == theirs(tmp_path / "t") == expected
 
 
-def dies(verb: str, fault: str, at: int, *, logs: bool) -> bool:
+def dies(verb: str, fault: str, at: int, how: Mapping[str, Any]) -> bool:
     """A call dies at its change number `at`, and a next one completes it; False: it came to its end before that."""
     sim.forget_all()
     world = sim.World(kind=sim.TABLES["hdfs"], observe=False)
     rows = [FIRST, SECOND, [("b", "sf", 3), ("e", "la", 3)]]
     with world.installed():
-        how = {"type": "merge_on_read", "ordering": "n"} if logs else {}
         table = Table.create(world.dest, key="id", partition_by="city", index="simple", **how)
         instants, states = list[str](), list[Any]()
         for n, each in enumerate(rows):
@@ -334,21 +351,21 @@ def dies(verb: str, fault: str, at: int, *, logs: bool) -> bool:
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
-@pytest.mark.parametrize(("verb", "logs"), [("restore", False), ("rollback", True)])
-def test_a_call_that_dies_at_a_change_is_completed_by_the_next(verb: str, fault: str, *, logs: bool) -> None:
+@pytest.mark.parametrize(("verb", "how"), [("restore", {}), ("rollback", LOGS), ("restore", NINE)], ids=["base", "logs", "version 9"])
+def test_a_call_that_dies_at_a_change_is_completed_by_the_next(verb: str, how: dict[str, Any], fault: str) -> None:
     """Some changes; the chaos lane takes each of them."""
     for at in range(1 + len(fault) % 2, 1000, 11):
-        if not dies(verb, fault, at, logs=logs):
+        if not dies(verb, fault, at, how):
             assert at > 15
             return
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
-@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize("how", [{}, LOGS, NINE], ids=["base", "logs", "version 9"])
 @pytest.mark.parametrize("verb", ["restore", "rollback"])
-def test_a_call_may_die_at_each_change(verb: str, fault: str, *, logs: bool) -> None:
+def test_a_call_may_die_at_each_change(verb: str, fault: str, how: dict[str, Any]) -> None:
     for at in range(1, 1000):
-        if not dies(verb, fault, at, logs=logs):
+        if not dies(verb, fault, at, how):
             assert at > 15
             return

@@ -90,7 +90,7 @@ def take_back(service: Service, operation: str, instant: str | None) -> RestoreR
         )  # fmt: skip
 
         def plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
-            taking_back.going(log, timeline.read(service.store), operation, at)  # what is refused leaves no job
+            taking_back.going(log, timeline.current(service.store), operation, at)  # what is refused leaves no job
             return identity.head(log.tip, objects.new_id(), 0), None
 
         try:
@@ -105,7 +105,7 @@ def take_back(service: Service, operation: str, instant: str | None) -> RestoreR
 
 def _newest(service: Service) -> str:
     """The newest write."""
-    if not (completed := timeline.read(service.store).completed):
+    if not (completed := timeline.current(service.store).completed):
         raise UsageError(f"nothing has been written into {plain(service.dest)} yet: there is nothing to roll back.")
     return completed[-1].time
 
@@ -118,7 +118,7 @@ def _unpublished(log: Log, operation: str) -> list[Commit]:
 
 def _taken_before(log: Log, instant: str) -> bool:
     """Whether a write was rolled back before, by whomever."""
-    there = timeline.read(log.store).completed
+    there = timeline.current(log.store).completed
     return all(each.time != instant for each in there) and any(
         time == instant and undone for time, _, undone in log.instant_rows()
     )  # fmt: skip

@@ -238,6 +238,11 @@ def folder_of(said: Round) -> str:
     return names.TIMELINE if said.ended else names.FOLDER
 
 
+def fits(has: TableConfig, said: Round) -> bool:
+    """Whether a table is still of the version for which a round was made, and has its timeline where that looks."""
+    return has.version == (NEWER if said.ended else VERSION) and has.written == folder_of(said)
+
+
 def ends(log: Log) -> set[str]:
     """When the instants end of the commits that are still to appear."""
     said = (round_of(commit.tasks[-1]) for commit in log.unpublished() if commit.closer == TABLE)
@@ -253,7 +258,7 @@ def appeared(store: Store, commit: Commit) -> bool:
     if store.stat(_completed(done)) is not None:
         return True
     has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
-    if has.version == (NEWER if round_of(done).ended else VERSION) and has.written == folder_of(round_of(done)):
+    if fits(has, round_of(done)):
         return False
     if has.timeline and any(instant.time == done.instant for instant in timeline.read(store, has.timeline).completed):
         return True
@@ -382,7 +387,7 @@ def _outdated(log: Log, mine: Round) -> bool:
     """Whether a rollback or a restore does not know all that has become of the table: each write beside it comes before it, or after."""
     if any(isinstance(entry, Foreign | Pin) for entry in log.since(mine.version)) or any(_rounds(log, mine.version)):
         return True
-    line = timeline.read(log.store)
+    line = timeline.current(log.store)
     return pending_elsewhere(log, line) is not None or bool(line.savepoints - set(mine.held))
 
 
@@ -423,7 +428,7 @@ def _takes_what_is_held(log: Log, mine: Round) -> bool:
     made = (entry for entry in entries if isinstance(entry, Commit) and entry.closer == TABLE)
     if any(round_of(entry.tasks[-1]).instant < mine.instant for entry in made):
         return True
-    line = timeline.read(log.store)
+    line = timeline.current(log.store)
     begun = {instant.time for instant in line.pending}
     return any(time < mine.instant for time in begun | (line.savepoints - set(mine.held)))
 

@@ -140,6 +140,7 @@ class Services:
         should be done by then. Returns a `CleanReport`. Raises UsageError for other arguments, RefusedError for a table that quire may not
         write.
         """
+        config.check_kept(self.config, self.url, "cleaned")
         return upkeep.clean(self._service("cleaned", progress), keep_for, versions, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible
@@ -186,6 +187,7 @@ class Services:
         more (`clean` deletes those of replaced file groups). Returns an `ArchiveReport`, whose `held_by` says why no more have gone.
         Raises UsageError for another `keep`, RefusedError for a table that quire may not write.
         """
+        config.check_kept(self.config, self.url, "archived")
         return upkeep.archived(self._service("archived", progress), keep, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible
@@ -200,6 +202,7 @@ class Services:
         its files.
         """
         at = None if instant is None else _exact(instant)
+        config.check_kept(self.config, self.url, "held")
         return upkeep.savepoint(self._service("held", False), at, comment)
 
     def savepoints(self) -> pd.DataFrame:
@@ -219,6 +222,7 @@ class Services:
 
         `instant` is that of the savepoint. Raises UsageError where there is none.
         """
+        config.check_kept(self.config, self.url, "changed")
         upkeep.delete_savepoint(self._service("changed", False).store, _exact(instant))
 
     @interruptible
@@ -256,7 +260,6 @@ class Services:
     def _service(self, done: str, progress: Any) -> Service:
         if self._instant:
             raise UsageError(f"{self.url} as of {self._instant} is read, not {done}. Open it with quire.Table.")
-        config.check_kept(self.config, self.url, done)
         return Service(marked(self.url), self._options, LocalRunner(), Progress(progress))
 
     @interruptible

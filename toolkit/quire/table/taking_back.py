@@ -16,7 +16,7 @@ from quire.errors import RefusedError
 from quire.storage import Entry, Store, plain
 from quire.table import cleaning, file_groups, retention, rounds
 from quire.table.format import names, rollbacks
-from quire.table.format.config import VERSION, TableConfig
+from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.format.rollbacks import TakenBack
 from quire.table.rounds import CLUSTER, ROLLBACK, Round
@@ -50,6 +50,7 @@ class TakeBack:
         said = Round(
             instant=view.drawn, action=self.operation, version=view.version, operation=self.operation, inserts=(),
             counts={"files": len(taken.names())}, held=tuple(sorted(view.line.savepoints)), taken=tuple(sorted(taken.writes)),
+            ended=view.ended,
         )  # fmt: skip
         return said, rollbacks.encode(taken)
 
@@ -77,7 +78,10 @@ def going(log: Log, line: Timeline, operation: str, instant: str) -> TakenBack:
             raise NothingToTakeBack(f"{url} has no write after {instant}: there is nothing to take back.")
         cleaning.held(line.store, line, instant)
     _check_held(log, line, min([*(each.time for each in writes), *plans]), url)
-    return TakenBack(writes={each.time: each.action for each in reversed(writes)}, plans=tuple(plans), files=_files(line, writes, plans))
+    return TakenBack(
+        writes={each.time: each.action for each in reversed(writes)}, ends={each.time: each.ended for each in writes if each.ended},
+        plans=tuple(plans), files=_files(line, writes, plans),
+    )  # fmt: skip
 
 
 def _one(line: Timeline, instant: str, url: str) -> list[Instant]:
@@ -170,25 +174,25 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     completed. Nothing happens where another program has upgraded the table, or keeps a metadata table of it.
     """
     has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
-    if has.version != VERSION or has.metadata or store.stat(_completed(said)) is not None:
+    if not rounds.fits(has, said) or has.metadata or store.stat(_completed(said)) is not None:
         return
-    taken = rollbacks.decode(content, where)
+    taken, folder = rollbacks.decode(content, where), rounds.folder_of(said)
     one = said.operation == ROLLBACK
     asked = Instant(said.instant, said.operation, "requested")
-    store.put_if_absent(f"{names.FOLDER}/{asked.name}", (rollbacks.rollback_plan if one else rollbacks.restore_plan)(taken))
-    store.put(f"{names.FOLDER}/{replace(asked, state='inflight').name}", b"")
+    store.put_if_absent(f"{folder}/{asked.name}", (rollbacks.rollback_plan if one else rollbacks.restore_plan)(taken))
+    store.put(f"{folder}/{replace(asked, state='inflight').name}", b"")
     for time in sorted(taken.writes, reverse=True):
-        store.remove(f"{names.FOLDER}/{Instant(time, taken.writes[time]).name}")
+        store.remove(f"{folder}/{Instant(time, taken.writes[time], ended=taken.ends.get(time, '')).name}")
     folders = [f"{names.CHANGES}/{time}" for time in taken.writes]
     changes = [entry.name for folder in folders for entry in store.walk(folder) if isinstance(entry, Entry)]
     with ThreadPoolExecutor(DELETING) as pool:
         list(pool.map(store.remove, [*taken.names(), *changes, *(names.cdc_logs(taken.names()) if has.cdc else ())]))
-    rounds.remove_states(store, {*taken.writes, *taken.plans})
+    rounds.remove_states(store, {*taken.writes, *taken.plans}, folder)
     store.put_if_absent(_completed(said), (rollbacks.rolled_back if one else rollbacks.restored)(taken, said.instant))
 
 
 def _completed(said: Round) -> str:
-    return f"{names.FOLDER}/{Instant(said.instant, said.operation).name}"
+    return f"{rounds.folder_of(said)}/{Instant(said.instant, said.operation, ended=said.ended).name}"
 
 
 def check_done(store: Store, said: Round) -> None:

@@ -1,7 +1,8 @@
 """Rollbacks and restores as the timeline has them: which instants are taken back, and which files that deletes.
 
 Source: `HoodieRollbackPlan`, `HoodieRollbackMetadata`, `HoodieRestorePlan` and `HoodieRestoreMetadata` of Hudi, Avro container files of one
-record each: `.hoodie/<instant>.rollback.requested` and `.restore.requested` (the plan), `.rollback` and `.restore` (what was done).
+record each, on the timeline: `<instant>.rollback.requested` and `.restore.requested` (the plan), `.rollback` and `.restore` (what was
+done).
 """
 
 from __future__ import annotations
@@ -106,10 +107,12 @@ class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
     """The instants that are taken back, with the newest first, and for each of them partition → names of the files that go with it.
 
     writes   instant → action, of completed writes
+    ends     instant → when it ended, of those writes for which the timeline says it (layout 2)
     plans    instants of compactions that have not run
     """
 
     writes: dict[str, str]
+    ends: dict[str, str] = {}
     plans: tuple[str, ...] = ()
     files: dict[str, dict[str, tuple[str, ...]]] = {}
 
@@ -135,6 +138,9 @@ def decode(data: bytes, where: str) -> TakenBack:
     for time, action in (*found.writes.items(), *((plan, "compaction") for plan in found.plans)):
         if names.instant(f"{time}.{action}.requested") is None:
             raise FormatError(f"{where} names the instant {time[:40]!r}.{action[:40]!r}: nothing was touched. Look who wrote it.")
+    for time, ended in found.ends.items():
+        if names.instant(f"{time}_{ended}.{found.writes.get(time, '')}") is None:
+            raise FormatError(f"{where} says that {time[:40]!r} ended at {ended[:40]!r}: nothing was touched. Look who wrote it.")
     for files in found.files.values():
         for partition, some in files.items():
             names.check_partition(partition, where)
