@@ -38,7 +38,7 @@ WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
 CATALOG, METASTORE = "tests/table/test_catalog.py", "tests/table/test_metastore.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
-NINE = "tests/table/test_version_nine.py"
+NINE, FOLLOW = "tests/table/test_version_nine.py", "tests/table/test_follow_by_end.py"
 BY_END = "tests/table/test_changes_by_end.py"
 LAID, SLICES = "tests/table/test_cluster.py", "tests/table/test_drawn_slices.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
@@ -332,7 +332,7 @@ MUTANTS = (
     m("a plan of a chain reads any file for a log", "table/source.py", 'if not (is_safe(name) and names.file(name.rpartition("/")[2])):', "if False:", first=CHAIN),
     m("a history makes up what a clean has taken", "table/history.py", "return any(begin < instant < end for instant in self.cleaned.get(group, ()))", "return False", first="tests/table/test_history.py"),
     m("a history passes for whole after a clean", "table/history.py", "            self.since = max(self.since, next(later, self.line.replaced.get(group, clean)))\n", "", first="tests/table/test_history.py"),
-    m("a history passes for whole after an archive", "table/history.py", 'self.since = self.line.first if self.line.archived else ""', 'self.since = ""', first="tests/table/test_history.py"),
+    m("a history passes for whole after an archive", "table/history.py", 'if self.line.archived else ""', 'if False else ""', first="tests/table/test_history.py"),
     m("a history misses that a record had gone meanwhile", "table/history.py", "return deletes is not None and group[1] not in deletes", "return True", first="tests/table/test_history.py"),
     m("a doctor takes an instant that nobody can read for good", "table/findings.py", "        if not isinstance(error, FormatError):\n            continue\n        name", "        continue\n        name", first="tests/table/test_doctor.py"),
     m("a doctor misses a file that is gone", "table/findings.py", "and seen.store.stat(name) is None]", "and False]", first="tests/table/test_doctor.py"),
@@ -364,13 +364,13 @@ MUTANTS = (
     m("rows that were staged and are not there", "engine/closers/staged.py", "    if rows != part.records:\n", "    if False:\n", first="tests/engine/test_shuffle.py"),
     m("a commit without all results", PROTOCOL, "    if not head.complete([task.task for task in tasks]):\n", "    if False:\n", first="tests/commit/test_pitfalls.py"),
     m("a chain offers the state after what was taken back", SOURCE, "if each.time < since), default", "if each.time <= since), default", first="tests/table/test_restore.py"),
-    m("a commit that ends late is never passed on", SOURCE, "if instant.time not in done]", "if instant.time > max(done)]", first=CHAIN),
+    m("a commit that ends late is never passed on", SOURCE, "if each.time not in done), key", "if each.time > max(done)), key", first=CHAIN),
     m("a commit is passed on as often as it is called", SOURCE, "        add(instant, 0, None)\n    run(0, 1)\n", "        add(BEGIN, 0, None)\n    run(0, 1)\n", first=CHAIN),
     m("changes of one key come in any order", SOURCE, "    if len({look.instant for look in looks}) < 2:\n        return tuple(", "    if True:\n        return tuple(", first=CHAIN),
     m("two that begin at once do not conflict", SOURCE, "(BEGIN, *there) if there else ()", "tuple(there)", first=CHAIN),
     m("a snapshot misses what was cleaned while it was listed", SOURCE, "if again.cleans <= line.cleans:", "if True:", first=CHAIN),
     m("what was rolled back stays in the second table", SOURCE, "    if gone:\n", "    if False:\n", first=CHAIN),
-    m("commits that were archived unread are missed", SOURCE, "    if archived_since(line, newest):\n", "    if False:\n", first=CHAIN),
+    m("commits that were archived unread are missed", SOURCE, "    if archived_since(line, counts):\n", "    if False:\n", first=CHAIN),
     m("a plan of changes reads any file", SOURCE, "looks.append(_checked(look, version))", "looks.append(look)", first=CHAIN),
     m("a topic is marked before its records are there", "table/emit.py", "        sender.flush()\n", "", first=EMIT),
     m("an emitter that was overtaken ends", "table/emit.py", "state = emitted.read(store, target) if marked is None else marked", "state = emitted.read(store, target) if marked is None else marked\n            done = state.instants", first=EMIT),
@@ -524,7 +524,7 @@ MUTANTS = (
     m("changes count from when their commit began", "table/format/names.py", "return self.ended or self.time, self.time", "return self.time, self.time", first=BY_END),
     m("files count in the changes of a window from when their commit began", "table/timeline.py", "self.ends(()) if by_end else {}", "{}", first=BY_END),
     m("an archived write that ended in a window is missed", "table/window.py", "return max(last, min(", 'return max("", min(', first=BY_END),
-    m("an instant stands for when it began in a window by ends", "table/window.py", "(ended.get(each, each) for each in (since, until))", "(since, until)", first=BY_END),
+    m("an instant stands for when it began in a window by ends", "table/window.py", "return line.ends(()).get(instant, instant)", "return instant", first=BY_END),
     m("changes are brought together in the order of their instants", "table/changes.py", 'f"{look.ended}_{look.instant}" if look.ended else look.instant', "look.instant", first=BY_END),
     m("rows that a clustering lays out get its instant", "table/write/cluster.py", "output.writer.write(piece, keys, times, seqnos)", "output.writer.write(piece, keys)", first=LAID),
     m("a clustering is rolled back", "table/taking_back.py", "in (COMPACT, CLUSTER):", "in (COMPACT,):", first=LAID),
@@ -543,6 +543,12 @@ MUTANTS = (
     m("a commit of version 9 appears in a table of version 6", "table/rounds.py", "has.version == (NEWER if said.ended else VERSION) and", "True or", first=NINE),
     m("a table that was upgraded to version 9 is written", "table/format/config.py", "dict(self.others).get(_INITIAL) == str(NEWER)", "True", first=NINE),
     m("a table of version 9 is cleaned as one of version 6", "table/services.py", '        config.check_kept(self.config, self.url, "cleaned")\n', "", first=NINE),
+    m("a chain takes the commits of version 9 that wait by their instants", SOURCE, "key=lambda each: each.counts)", "key=lambda each: each.time)", first=FOLLOW),
+    m("a chain takes what was archived between others for rolled back", SOURCE, "    there |= line.left.writes if line.left else frozenset()\n", "", first=FOLLOW),
+    m("a topic forgets the commit that ended last", "table/emitted.py", "last_of(line, done)[1])", "max(done))", first=FOLLOW),
+    m("a topic begins after an instant by its name", "table/emit.py", "if instant.counts[0] <= since))", "if instant.time <= since))", first=FOLLOW),
+    m("a forged end of a place of changes is taken", SOURCE, "if look.ended and not", "if False and not", first=CHAIN),
+    m("a history is whole since an instant after which others are archived", "table/history.py", "max([self.line.first, *left])", "self.line.first", first=FOLLOW),
     m("what was archived before older writes passes for rolled back", "table/rounds.py", " or (line.left is not None and instant in line.left.writes):", ":", first="tests/table/test_version_nine.py"),
     m("inserts into buckets are not tagged", "table/closer.py", "operation in UPSERTS or indexes.named(index).computes", "operation in UPSERTS", first="tests/table/test_merge_on_read_writes.py"),
     m("what others write into a partition outlives its deletion", "table/rounds.py", " and other.partitions.isdisjoint(ends))", ")", first="tests/table/test_table_rounds.py"),

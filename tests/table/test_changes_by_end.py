@@ -198,7 +198,7 @@ def test_a_damaged_archived_timeline_does_not_pass_for_none(tmp_path: Path) -> N
         table.changes(there[-1].time, spark=LOCAL)
 
 
-def test_other_calls_that_follow_commits_say_that_they_take_no_such_table(tmp_path: Path) -> None:
+def test_the_history_of_a_record_in_logs_is_refused_in_one_line(tmp_path: Path) -> None:
     table = Table(unpacked(DELETES, tmp_path))
-    with refused(RefusedError, 2, "history takes a table of version 6", "table.changes gives the changes"):
+    with refused(RefusedError, 2, "history takes one of version 6", "table.changes gives the changes"):
         table.history("1")

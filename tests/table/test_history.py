@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def expected(table: Table, key: str) -> Told:
     """The same from a snapshot at each instant."""
     found, before = Told(), dict[str, Any]()
     now = dict.fromkeys(table._columns(table._timeline(table._store)).names[5:])
-    for instant in timeline.read(connect(table.url)).completed:
+    for instant in table._timeline(connect(table.url)).completed:
         rows = table.as_of(instant.time).snapshot(spark=LOCAL).to_pylist()
         after = {row[PARTITION]: now | {n: v for n, v in row.items() if n not in META} for row in rows if row[KEY] == key}
         for partition in sorted({*before, *after}):
@@ -73,24 +74,27 @@ def step(table: Table, operation: str, rows: Any, there: dict[str, Any]) -> None
         write(table, operation, frame(*given_rows.values()))
 
 
-@pytest.mark.parametrize(("kind", "index"), [("copy_on_write", "bloom"), ("merge_on_read", "bloom"), ("merge_on_read", "bucket")])
+@pytest.mark.parametrize(
+    ("kind", "index", "version"),
+    [("copy_on_write", "bloom", 6), ("merge_on_read", "bloom", 6), ("merge_on_read", "bucket", 6), ("copy_on_write", "bloom", 9)],
+)
 @settings(
     max_examples=2, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(calls=st.lists(CALLS, min_size=2, max_size=8))
 def test_a_history_is_that_of_the_snapshots_of_all_instants(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, index: str, calls: Any
+    tmp_path_factory: pytest.TempPathFactory, kind: str, index: str, version: int, calls: Any
 ) -> None:
     """Upserts, deletes, rows that come too late, compactions, partitions that are replaced: of each key each change, once."""
     folder, there = tmp_path_factory.mktemp("table") / "t", dict[str, Any]()
-    table = create(folder, type=kind, index=index, buckets=2 if index == "bucket" else None)
+    table = create(folder, type=kind, index=index, buckets=2 if index == "bucket" else None, version=version)
     for operation, rows in [("upsert", [("z", "sf", 1, 1)]), *calls]:
         if kind == "merge_on_read" or operation not in ("schedule", "compact"):
             step(table, operation, rows, there)
     for key in "abcdefgh":
         assert told(table, key) == expected(table, key)
         assert table.history(key).since == ""
-    for instant in timeline.read(connect(table.url)).completed[:-1]:
+    for instant in timeline.current(connect(table.url)).completed[:-1]:
         one = rows_of(calls)[0]
         assert told(table.as_of(instant.time), one) == [row for row in expected(table, one) if row[0] <= instant.time]
 
@@ -110,9 +114,9 @@ def story(folder: Path, **more: Any) -> tuple[Table, list[str]]:
     return table, [write(table, operation, frame(*rows)).instant for operation, rows in calls]
 
 
-@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
-def test_each_version_says_its_write_its_row_before_and_after_and_its_file(tmp_path: Path, kind: str) -> None:
-    table, instants = story(tmp_path / "t", type=kind)
+@pytest.mark.parametrize(("kind", "version"), [("copy_on_write", 6), ("merge_on_read", 6), ("copy_on_write", 9)])
+def test_each_version_says_its_write_its_row_before_and_after_and_its_file(tmp_path: Path, kind: str, version: int) -> None:
+    table, instants = story(tmp_path / "t", type=kind, version=version)
     history = table.history("a")
     rows = list(history.rows())
     assert [(row["instant"], row["op"], row["operation"]) for row in rows] == [
@@ -215,7 +219,10 @@ def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
     assert (rows[0]["after"]["tip"], rows[-1]["after"]["tip"]) == (None, 1.0)
 
 
-@pytest.mark.parametrize("name", [name for name in jvm.names() if "-v6_" in name and not name.endswith(("_empty", "_no_metafields"))])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in jvm.names() if re.search("-v6_|cow-v[89]_", name) and not re.search("_empty|_no_metafields|lance|timebased", name)],
+)
 def test_records_of_jvm_hudi_s_tables(tmp_path: Path, name: str) -> None:
     """Of both types, with deletes, logs, rollbacks and overwrites: the history is that of the snapshots."""
     table = Table(str(unpacked(name, tmp_path / "t")))

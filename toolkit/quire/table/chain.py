@@ -81,7 +81,7 @@ def check(
     with about("source"):
         if source._instant:
             raise UsageError(f"{source.url} as of {source._instant} does not change. Give the table itself.")
-        changes.check(source.config, source.url, "a chain")
+        changes.check(source.config, source.url)
     root = Commits(source.url, options=options)
     with about("dest"):
         to_options = {**(storage or {}), **(dest_options or {})} or None

@@ -24,7 +24,7 @@ from quire.storage import Store, connect
 from quire.storage.within import marked
 from quire.table import file_groups, merged_changes, reading, window
 from quire.table.file_groups import Slice
-from quire.table.format import change_file, config, names
+from quire.table.format import change_file, names
 from quire.table.format.change_file import AFTER, BEFORE, CHANGED_KEY, DELETE, INSERT, OP, UPDATE
 from quire.table.format.commits import CommitMetadata, WriteStat
 from quire.table.format.config import TableConfig
@@ -74,30 +74,27 @@ def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
     return pa.schema([*said, *([(BEFORE, kind)] if images == "both" else []), (AFTER, kind)])
 
 
-def check(has: TableConfig, url: str, what: str = "") -> None:
-    """RefusedError for a table whose changes quire does not give, or which is not of the version that `what` needs."""
-    if what and has.version != config.VERSION:
-        raise RefusedError(
-            f"{url} is of table version {has.version}, whose commits count in the order in which they end: {what} takes a table of version "
-            f"{config.VERSION}. table.changes gives the changes of this one."
-        )
+def check(has: TableConfig, url: str) -> None:
+    """RefusedError for a table whose changes quire does not give."""
     if not has.meta_fields:
         raise RefusedError(f"{url} has no meta fields in its rows (populate.meta.fields=false), so nothing says what changed.")
 
 
 def looks(store: Store, line: Timeline, since: str, until: str, merging: Merging | None = None) -> list[Look]:
-    """All places of changes after `since`, up to `until`, in the order of instants. Raises RefusedError where some are gone.
+    """All places of changes after `since`, up to `until`, in the order in which they count. Raises RefusedError where some are gone.
 
     `merging`: how a merge-on-read table merges its logs.
     """
-    asked = window.writes(line, since, until)
-    ended = {each.time: each.ended for each in asked if each.ended}
-    found = looks_of(store, line, asked, merging)
-    return [replace(look, ended=ended[look.instant]) for look in found] if ended else found
+    return looks_of(store, line, window.writes(line, since, until), merging)
 
 
 def looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Merging | None = None) -> list[Look]:
     """The places of the changes of some completed instants, in their order."""
+    ended, found = {each.time: each.ended for each in asked}, _looks_of(store, line, asked, merging)
+    return [replace(look, ended=ended[look.instant]) if ended[look.instant] else look for look in found]
+
+
+def _looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Merging | None) -> list[Look]:
     known: dict[tuple[str, str], list[Slice]] | None = None
     found = list[Look]()
     with ThreadPoolExecutor(PARALLEL) as pool:

@@ -25,7 +25,7 @@ from quire.sources.kafka import topics
 from quire.sources.kafka.client import cluster_of, library
 from quire.spark.runner import Failure, Runner, runner_of
 from quire.storage import Store
-from quire.table import changes, emitted, timeline
+from quire.table import changes, emitted
 from quire.table.changes import Look
 from quire.table.emitted import State, Target
 from quire.table.envelope import Envelope, keys_of
@@ -33,7 +33,8 @@ from quire.table.format.change_file import DELETE, OP
 from quire.table.services import check_instant
 from quire.table.source import BEGIN, Commits, Window, columns_of, window
 from quire.table.table import Table
-from quire.table.window import archived_since
+from quire.table.timeline import Timeline
+from quire.table.window import archived_since, counts_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +138,7 @@ def check(
         table = source if isinstance(source, Table) else Table(source, storage_options=storage_options)
         if table._instant:
             raise UsageError(f"{table.url} as of {table._instant} does not change. Give the table itself.")
-        changes.check(table.config, table.url, "emit")
+        changes.check(table.config, table.url)
     with about("dest"):
         topic = topics.topic_asked(dest)
     with about("key"):
@@ -175,6 +176,10 @@ class Emitting:
         """The table's store."""
         return self.commits.store()
 
+    def line(self, store: Store) -> Timeline:
+        """The table's timeline as it is now."""
+        return Table(self.commits.url, storage_options=self.commits.options)._timeline(store)
+
     @property
     def shown(self) -> str:
         """The topic as the user has written it."""
@@ -202,7 +207,7 @@ class Emitting:
             if not found.commits:
                 break
             records, size = self._sent(runner, bars, found, snapshot=not done)
-            marked = emitted.mark(store, target, state, found.commits, timeline.read(store))
+            marked = emitted.mark(store, target, state, found.commits, self.line(store))
             # Where another call has emitted at the same time, older changes may stand behind newer ones: `done` stays, and all since
             # comes again.
             state = emitted.read(store, target) if marked is None else marked
@@ -221,13 +226,13 @@ class Emitting:
     def _begun(self, store: Store, target: Target) -> State:
         """The state of a topic that begins after an instant."""
         assert self.since is not None
-        line = timeline.read(store)
-        if archived_since(line, self.since):
+        line = self.line(store)
+        if archived_since(line, since := counts_from(line, self.since)):
             raise RefusedError(
                 f"{store.url} has archived instants before {line.first}, so changes since {self.since} are not all known: nothing was "
                 "emitted. Leave since= out, and the topic begins with the rows that are there."
             )
-        before = (BEGIN, *(instant.time for instant in line.completed if instant.time <= self.since))
+        before = (BEGIN, *(instant.time for instant in line.completed if instant.counts[0] <= since))
         return emitted.mark(store, target, State(), before, line) or emitted.read(store, target)
 
     def _sent(self, runner: Runner, bars: Progress, found: Window, *, snapshot: bool) -> tuple[int, int]:
@@ -275,14 +280,14 @@ def _emitted(
 
 
 def _ordered(store: Store, looks: Sequence[Look], columns: pa.Schema) -> Any:
-    """The changes of some places, instant by instant; where an instant has several, its deletes come first, as a row may have moved."""
+    """The changes of some places, instant by instant as they count; of one with several its deletes come first, as a row may have moved."""
     import pyarrow.compute as pc
 
-    for instant in sorted({look.instant for look in looks}):
+    for _, instant in sorted({(look.ended, look.instant) for look in looks}):
         own = [look for look in looks if look.instant == instant]
         for deletes in (True, False) if len(own) > 1 else (None,):
             for look in own:
-                for batch in changes.batches(store, look, columns, "both"):
+                for batch in map(changes.told, changes.batches(store, look, columns, "both")):
                     if deletes is None:
                         yield batch
                     elif batch.num_rows:

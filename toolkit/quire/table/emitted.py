@@ -18,6 +18,7 @@ from quire.errors import FormatError, NotFoundError, TransientError
 from quire.storage import Store
 from quire.storage.base import ENTRY, STATE
 from quire.table.timeline import Timeline
+from quire.table.window import last_of
 
 FOLDER = f"{STATE}/emitted"
 VERSION = 1
@@ -83,7 +84,8 @@ def mark(store: Store, target: Target, before: State, emitted: Collection[str], 
     An instant that has left the timeline is forgotten, but for the newest one.
     """
     done = before.instants.union(emitted)
-    kept = sorted(instant for instant in done if instant >= line.first or instant in (min(done), max(done)))
+    ends = (min(done), last_of(line, done)[1])
+    kept = sorted(instant for instant in done if instant >= line.first or instant in ends)
     number = before.number + 1
     name, entry = _name(target, number), Emission(version=VERSION, **target._asdict(), instants=kept)
     written = _encoder.encode(entry)

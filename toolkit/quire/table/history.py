@@ -133,14 +133,19 @@ def history(table: Table, key: Any, partition: Any) -> RecordHistory:
     """See `Table.history`."""
     import pandas as pd
 
-    changes.check(table.config, table.url, "history")
+    changes.check(table.config, table.url)
+    logs = table.config.type == config.MERGE_ON_READ
+    if logs and table.config.version != config.VERSION:
+        raise RefusedError(
+            f"{table.url} is a merge-on-read table of version {table.config.version}, whose logs count from when their commits ended: "
+            f"history takes one of version {config.VERSION}. table.changes gives the changes of this one."
+        )
     store = table._store
     line = table._timeline(store)
     columns = table._columns(line)
     text = key_of(key, table.config, columns, table.url)
     if not columns.names:  # nothing has been written yet
         return RecordHistory(table.url, text, "", pd.DataFrame(columns=_COLUMNS), 0)
-    logs = table.config.type == config.MERGE_ON_READ
     merging = realtime.merging_of(table.config, line, columns, table.url) if logs else Merging(line.holds())
     places = _Places(line, table.config, pa.array([text], pa.string()))
     reader = _Reader(store, table.config, line, merging, places.keys, merging.reads(columns))
@@ -193,7 +198,8 @@ class _Places:
         if named is not None:
             partitions = set(replacing.paths(named, self.config, columns, partitions, self.line.store.url))
         self.there = {group: files for group, files in there.items() if group[0] in partitions and self._may_hold(group)}
-        self.since = self.line.first if self.line.archived else ""
+        left = self.line.left.writes if self.line.left else ()
+        self.since = max([self.line.first, *left]) if self.line.archived else ""
         with ThreadPoolExecutor(PARALLEL) as pool:
             plans = list(pool.map(self.line.clean_of, cleans := sorted(self.line.cleans)))
         for clean, plan in zip(cleans, plans, strict=True):
@@ -315,7 +321,7 @@ class _Reader:
 
 
 def _told(places: _Places, reader: _Reader) -> list[dict[str, Any]]:
-    """Each change of the record, in the order of instants."""
+    """Each change of the record, in the order in which instants count."""
     found, groups = dict[str, list[_Version]](), sorted(places.there)
     with ThreadPoolExecutor(PARALLEL) as pool:
         for (partition, _), versions in zip(groups, pool.map(lambda group: _walk(places, reader, group), groups), strict=True):
@@ -323,7 +329,8 @@ def _told(places: _Places, reader: _Reader) -> list[dict[str, Any]]:
     rows = [row for partition in sorted(found) for row in _changes(partition, _once(found[partition]), places.since)]
     operations = reader.operations({row["instant"] for row in rows})
     told = [row | {"operation": operations.get(row["instant"])} for row in rows]
-    return sorted(told, key=lambda row: (row["instant"], row["partition"]))
+    ends = places.line.ends(())
+    return sorted(told, key=lambda row: (ends.get(row["instant"], row["instant"]), row["partition"]))
 
 
 def _walk(places: _Places, reader: _Reader, group: Group) -> list[_Version]:

@@ -49,7 +49,7 @@ from quire.table.merged_changes import Sides
 from quire.table.realtime import Merging
 from quire.table.table import Table
 from quire.table.timeline import Timeline
-from quire.table.window import archived_since
+from quire.table.window import archived_since, last_of
 
 if TYPE_CHECKING:
     from quire.coverage.fold import Fold
@@ -109,19 +109,19 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "", re
     Raises RefusedError where `dest` cannot follow the table any more, or its changes cannot be read.
     """
     table = Table(source.url, storage_options=source.options)
-    changes.check(table.config, source.url, "a chain")
+    changes.check(table.config, source.url)
     store = source.store()
     if not done:
-        line, slices = _snapshot(store)
+        line, slices = _snapshot(table, store)
         merging = merging_of(table, line)
         looks = [_of_slice(one, line, merging) for one in slices]
         there = [instant.time for instant in line.completed]
         # Also covered is the beginning: of two that begin at once one conflicts, whatever was archived between them.
         commits = (BEGIN, *there) if there else ()
         return Window(commits, tuple((look,) for look in looks), line.schema() or table.config.schema, len(there))
-    line = timeline.read(store)
+    line = table._timeline(store)
     _check_follows(store, line, done, dest, anew or _ANEW, repair)
-    waiting = [instant for instant in line.completed if instant.time not in done]
+    waiting = sorted((each for each in line.completed if each.time not in done), key=lambda each: each.counts)
     listed = len(line.completed)
     if not waiting:
         return Window(listed=listed, done=listed)
@@ -129,11 +129,10 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "", re
         looks = changes.looks_of(store, line, waiting[:MOST], merging_of(table, line))
     except RefusedError as e:
         raise _ends(e, dest, anew or _ANEW) from e
-    until = _until(looks)
-    commits = tuple(instant.time for instant in waiting[:MOST] if instant.time <= until)
-    columns = line.as_of(commits[-1]).schema() or table.config.schema
+    commits = _together([instant.time for instant in waiting[:MOST]], looks)
+    columns = line.as_of(max(commits)).schema() or table.config.schema
     return Window(
-        commits, _runs([look for look in looks if look.instant <= until]), columns, listed, listed - len(waiting),
+        commits, _runs([look for look in looks if look.instant in commits]), columns, listed, listed - len(waiting),
         len(commits) < len(waiting),
     )  # fmt: skip
 
@@ -143,23 +142,25 @@ def merging_of(table: Table, line: Timeline) -> Merging | None:
     if table.config.type != config.MERGE_ON_READ:
         return None
     rows = table._columns(line)
-    return realtime.merging_of(table.config, line, rows, table.url) if rows.names else None
+    if not rows.names:
+        return None
+    return replace(realtime.merging_of(table.config, line, rows, table.url), holds=line.holds(by_end=True))
 
 
 def _of_slice(one: Slice, line: Timeline, merging: Merging | None) -> Look:
     """The rows of a slice, as inserts."""
     if merging is None or not one.logs:
         return Look(one.instant, one.partition, size=one.size, after=(one.name,))
-    sides = Sides((), (one,), "", line.completed[-1].time, merging)
+    sides = Sides((), (one,), "", max(each.counts[0] for each in line.completed), merging)
     return Look(one.instant, one.partition, size=sides.size, sides=sides)
 
 
-def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
+def _snapshot(table: Table, store: Store) -> tuple[Timeline, list[Slice]]:
     """A timeline with the newest slices that it has: all of them were there when it was read."""
-    line = timeline.read(store)
+    line = table._timeline(store)
     for _ in range(LISTINGS):
         slices = file_groups.newest(store, line, logs=True)
-        again = timeline.read(store)
+        again = table._timeline(store)
         if again.cleans <= line.cleans:
             return line, slices
         line = again  # one that was asked for since may have taken slices away before they were listed
@@ -168,12 +169,13 @@ def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
 
 def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str, anew: str, repair: Repair | None = None) -> None:
     """Refuse a timeline that has lost what was passed on, or may have lost what was not."""
-    there, newest = {BEGIN, *(instant.time for instant in line.completed)}, max(done)
-    if archived_since(line, newest):
+    there, (counts, newest) = {BEGIN, *(instant.time for instant in line.completed)}, last_of(line, done)
+    if archived_since(line, counts):
         raise RefusedError(
             f"{store.url} has archived instants before {line.first}, and {dest} has its changes up to {newest}: those between cannot be "
             f"read any more. Nothing was read: {anew}"
         )
+    there |= line.left.writes if line.left else frozenset()
     missing = sorted(instant for instant in done if instant not in there)
     gone = [instant for instant in missing if instant > line.first]  # older ones were archived, if any that is done has stayed
     if not gone and not any(instant.time in done for instant in line.completed):
@@ -192,7 +194,7 @@ def repair_of(source: Commits, fold: Fold, log: Log) -> Repair:
     def repair(gone: Sequence[str]) -> str:
         rows = fold.rows(log.store, ["path", "version"], among=pa.array([source.path(instant) for instant in gone]))
         numbers = rows.column("commit").unique().to_pylist()
-        line = timeline.read(log.store)
+        line = timeline.current(log.store)
         since = min((log.commit(number).tasks[-1].instant for number in numbers), default="")
         before = max((each.time for each in line.completed if each.time < since), default="")
         if not before or before < line.horizon:
@@ -210,16 +212,16 @@ def _ends(e: RefusedError, dest: str, anew: str) -> RefusedError:
     return RefusedError(f"{changes.without_advice(e)}, and {dest} lacks them. Nothing was read: {anew}")
 
 
-def _until(looks: Sequence[Look]) -> str:
-    """The instant up to which a task can bring the changes of each partition together; the first one in any case."""
+def _together(waiting: Sequence[str], looks: Sequence[Look]) -> tuple[str, ...]:
+    """The first instants of those that wait of which a task can bring the changes of each partition together; the first one in any case."""
     sizes, last = Counter[str](), ""
     for instant, places in groupby(looks, key=lambda look: look.instant):
         for look in places:
             sizes[look.partition] += look.size
         if last and max(sizes.values()) > changes.TOGETHER:
-            return last
+            return tuple(waiting[: waiting.index(last) + 1])
         last = instant
-    return "~"
+    return tuple(waiting)
 
 
 def _runs(looks: Sequence[Look]) -> tuple[tuple[Look, ...], ...]:
@@ -242,7 +244,7 @@ def rows_of(store: Store, looks: Sequence[Look], columns: pa.Schema) -> Iterator
     try:
         if len({look.instant for look in looks}) > 1:
             found = iter(changes.net_of(pa.Table.from_batches(found, kind)).to_batches())
-        yield from (pa.Table.from_batches([batch], kind) for batch in found if batch.num_rows)
+        yield from (changes.told(pa.Table.from_batches([batch], kind)) for batch in found if batch.num_rows)
     except RefusedError as e:
         raise RefusedError(f"{changes.without_advice(e)}. Call again; if that ends in the same way, {_ANEW}") from e
 
@@ -304,7 +306,7 @@ class CommitsKind:
             given, looks = _planned(attempt, source, run)
             if merging is None and any(look.sides for look in looks):
                 table = Table(source.url, storage_options=source.options)
-                merging = merging_of(table, timeline.read(store))
+                merging = merging_of(table, table._timeline(store))
                 if merging is None:
                     raise RefusedError(f"{source.url} was made again while its changes were read: nothing was passed on. Call again.")
             looks = [replace(look, sides=replace(look.sides, merging=merging)) if look.sides else look for look in looks]
@@ -394,6 +396,8 @@ def _checked(look: Look, instant: str) -> Look:
                 raise ValueError(f"{name[:200]!r} is not a file of a table")
     if look.sides and look.sides.merging is not None:
         raise ValueError("a place says how logs are merged, which the table says")
+    if look.ended and not _INSTANT.fullmatch(look.ended):
+        raise ValueError(f"a place ended at {look.ended[:40]!r}")
     if look.instant != instant:
         raise ValueError(f"a place of {look.instant[:40]!r} stands at {instant}")
     return look

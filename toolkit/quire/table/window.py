@@ -6,6 +6,8 @@ it and ended in it. An instant of the timeline stands for when it ended there, e
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from quire.errors import RefusedError
 from quire.table.format.names import Instant
 from quire.table.timeline import Timeline
@@ -13,14 +15,24 @@ from quire.table.timeline import Timeline
 
 def writes(line: Timeline, since: str, until: str) -> list[Instant]:
     """The completed writes after `since`, up to `until`. Raises RefusedError where some may have left the timeline."""
-    ended = line.ends(())
-    since, until = (ended.get(each, each) for each in (since, until))
+    since, until = (counts_from(line, each) for each in (since, until))
     if (first := first_known(line)) and since < first:
         raise RefusedError(
             f"{line.store.url} has archived instants before {line.first}, so changes since {since} are not all known. Ask for those since "
             f"{first} or later, or read a snapshot."
         )
     return sorted((each for each in line.completed if since < each.counts[0] <= until), key=lambda each: each.counts)
+
+
+def counts_from(line: Timeline, instant: str) -> str:
+    """The time for which an instant, or a time, of a user stands."""
+    return line.ends(()).get(instant, instant)
+
+
+def last_of(line: Timeline, instants: Collection[str]) -> tuple[str, str]:
+    """When the last one of some instants counts, and which it is; also an archived one."""
+    ends = line.ends(instants)
+    return max((ends.get(each, each), each) for each in instants)
 
 
 def first_known(line: Timeline) -> str:
