@@ -95,7 +95,8 @@ class SimStore:
         """A listing that may miss what is made while it runs: its first half is older than its second."""
 
         def effect() -> list[Any]:
-            return [x for x in getattr(self.inner, op)(folder, **options) if not self._missed(folder, x[0])]
+            above = f"{folder}/" if op == "peek" and folder else ""  # it gives the last parts of the names
+            return [x for x in getattr(self.inner, op)(folder, **options) if not self._missed(above + x[0])]
 
         world = self.world
         found = world.do(self, op, folder, effect, False)
@@ -107,7 +108,7 @@ class SimStore:
             world.random.shuffle(found)
         return iter(found)
 
-    def _missed(self, folder: str, name: str) -> bool:
+    def _missed(self, name: str) -> bool:
         """Where listings lag, what another client has just made may not be in them."""
         world = self.world
         if not world.kind.lag or world.actor is None:

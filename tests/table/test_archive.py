@@ -245,17 +245,17 @@ def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pyte
     """It has seen the first instant before an archive took the first four, and comes to the second one after that."""
     table, instants = written(tmp_path / "trips", 5)
     archive(table, 5)  # there is nothing to archive yet; from now on listings show that there may be
-    now, scan, done = ours(table), LocalStore.scan, list[int]()
+    now, peek, done = ours(table), LocalStore.peek, list[int]()
 
     def slow(self: Any, folder: str = "", **more: Any) -> Iterator[Any]:
-        found = list(scan(self, folder, **more))
+        found = list(peek(self, folder, **more))
         if folder == ".hoodie" and not done:
             done.append(0)
             done[0] = archive(table).instants
-            found = [item for item in found if instants[1] not in item.name]
+            found = [item for item in found if instants[1] not in item[0]]
         return iter(found)
 
-    monkeypatch.setattr(LocalStore, "scan", slow)
+    monkeypatch.setattr(LocalStore, "peek", slow)
     assert ours(table) == now
     assert done == [4]
 
@@ -264,17 +264,17 @@ def test_a_listing_that_ends_before_all_that_stayed_is_taken_again(tmp_path: Pat
     """It was so slow that all writes which it saw are archived by its end: the table looked empty."""
     table, instants = written(tmp_path / "trips", 5)
     archive(table, 5)
-    now, scan, done = ours(table), LocalStore.scan, list[int]()
+    now, peek, done = ours(table), LocalStore.peek, list[int]()
 
     def slow(self: Any, folder: str = "", **more: Any) -> Iterator[Any]:
-        found = list(scan(self, folder, **more))
+        found = list(peek(self, folder, **more))
         if folder == ".hoodie" and not done:
             done.append(0)
             done[0] = archive(table, 2).instants
-            found = [item for item in found if not item.name.startswith(tuple(f".hoodie/{each}" for each in instants[2:]))]
+            found = [item for item in found if not item[0].startswith(tuple(instants[2:]))]
         return iter(found)
 
-    monkeypatch.setattr(LocalStore, "scan", slow)
+    monkeypatch.setattr(LocalStore, "peek", slow)
     assert ours(table) == now
     assert done == [3]
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from quire.errors import FormatError
-from quire.storage import Entry, Store
+from quire.storage import STATE, Entry, Folder, Store, Trouble
+from quire.storage.base import walked
 from quire.table.format import names
 from quire.table.format.names import FOLDER, BaseFile, LogFile
 from quire.table.timeline import Holds, Timeline
@@ -119,11 +120,22 @@ def slice_at(
 
 def files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:
     """All base and log files with their partitions, in any order."""
-    for entry in store.walk():
+    for entry in _in_partitions(store):
         folder, _, last = entry.name.rpartition("/")
         file = None if entry.name.startswith(f"{FOLDER}/") else names.file(last)
         if file is not None:
             yield folder, file, entry
+
+
+def _in_partitions(store: Store) -> Iterator[Entry]:
+    """All files, but not a timeline, which may have very many, where a store lists each directory by itself."""
+    if not store.can_rename:  # a store of objects: all of them in one listing are fewer requests
+        return store.walk()
+
+    def scan(folder: str) -> Iterator[Entry | Folder | Trouble]:
+        return (item for item in store.scan(folder) if not isinstance(item, Folder) or item.name not in (FOLDER, STATE))
+
+    return walked(scan, "", lambda name: f"{store.url}/{name}")
 
 
 def _twice(store: Store, one: str, other: str) -> FormatError:

@@ -6,12 +6,12 @@ Source: Hudi's timeline: one object for each state of an instant, directly in `.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from quire.errors import FormatError, NotFoundError
-from quire.storage import Entry, Folder, Store
+from quire.storage import Store
 from quire.storage.once import once
 from quire.table import archived_timeline
 from quire.table.archived_timeline import ArchivedTimeline
@@ -154,13 +154,21 @@ def current(store: Store) -> Timeline:
     return read(store, has.written)
 
 
+def _listed(store: Store, folder: str) -> Iterator[tuple[str, bool]]:
+    """The names on a timeline, and whether each is a directory: nobody needs their sizes, which take a disk longer than the names."""
+    try:
+        yield from store.peek(folder)
+    except NotFoundError:
+        return  # nothing has been written yet
+
+
 def _look(store: Store, folder: str) -> Timeline:
     archived, there = lsm.FOLDER if folder == names.TIMELINE else f"{folder}/{archive.FOLDER.rpartition('/')[2]}", False
     writes, pending, done, cleans, saved = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str](), set[str]()
     others = list[Instant]()
-    for item in store.scan(folder):
-        there = there or (isinstance(item, Folder) and item.name.rstrip("/") == archived)
-        found = names.instant(item.name.rpartition("/")[2]) if isinstance(item, Entry) else None
+    for name, is_folder in _listed(store, folder):
+        there = there or (is_folder and f"{folder}/{name}" == archived)
+        found = None if is_folder else names.instant(name)
         if found is None or (found.state == "completed" and bool(found.ended) != (folder == names.TIMELINE)):
             continue
         action = names.ACTIONS[found.action]
@@ -188,11 +196,10 @@ def _look(store: Store, folder: str) -> Timeline:
     elif there:
         kept = [entry.name for entry in store.walk(archived)]
     horizon = archive.numbered(kept)[1]
-    writes = {time: instant for time, instant in writes.items() if time >= horizon}
-    pending = {time: instant for time, instant in pending.items() if time >= horizon}
-    waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
+    completed = tuple(writes[time] for time in sorted(writes) if time >= horizon)  # texts: instants themselves take longer to sort
+    waiting = (i for i in pending.values() if i.time >= horizon and (i.time, names.ACTIONS[i.action]) not in done)
     return Timeline(
-        store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans),
+        store, completed, tuple(sorted(waiting)), completed[0].time if completed else "", folder=folder, cleans=frozenset(cleans),
         savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)) or bool(left and left.files), horizon=horizon,
         others=tuple(sorted(others)), left=left,
     )  # fmt: skip

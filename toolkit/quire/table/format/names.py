@@ -77,7 +77,7 @@ class LogFile:
         return f".{self.file_id}_{self.instant}.log.{self.number}_{self.token}"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Instant:
     """An instant of the timeline in one of its states; `ended`: when it completed, in layout 2."""
 
