@@ -353,8 +353,10 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...], first: str = 
             if batch == "schedule" and timeline.pending and case.bug not in ("pending_ignored", "pending_read_early"):
                 return "failed"
             run, instant, version, slices = manifest
-            if batch.startswith("clean") and case.bug != "not_expired":
-                gone = max(end for *_, (_, _, end) in slices[1:])
+            if batch.startswith(("clean", "archive")) and case.bug != (
+                "not_expired" if batch.startswith("clean") else "archive_not_expired"
+            ):
+                gone = instant if batch.startswith("archive") else max(end for *_, (_, _, end) in slices[1:])
                 if not any(entry[0] == "expired" and entry[1] >= gone for entry in log):
                     yield ("slot", len(log), ("expired", gone))
                     continue
@@ -567,6 +569,8 @@ def pin(case: Case, me: int) -> Actor:
         instants = sorted(entry[4] for entry in commits(log) if not keeps(entry[1]) and published(log, entry[3]))
         at = instants[-2]
         if any(entry[0] == "expired" and entry[1] > at for entry in log):
+            return "failed"
+        if any(at in taken_by(entry) for entry in commits(log)) and case.bug != "pin_of_taken_back":
             return "failed"
         yield ("slot", len(log), ("pin", at, me))
 
@@ -931,13 +935,11 @@ def invariant(case: Case, d: Store) -> str | None:
     for instant, (run, slices) in timeline.items():
         if any(place not in d and (group, instant) not in cleaned for group, place in files_of(run, instant, slices).items()):
             return f"instant {instant} is on the timeline, and a slice of it is missing"
-    back = max((n for n, entry in enumerate(log) if entry[0] == "commit" and entry[1].startswith("back")), default=0)
-    # A pin of what was taken back before holds nothing.
-    pins = {entry[1] for n, entry in enumerate(log) if entry[0] == "pin" and (n < back or entry[1] in timeline)}
+    pins = {entry[1] for entry in log if entry[0] == "pin" and ("rolled back", entry[1]) not in d}  # by another program, which does not ask
     held = {key[1] for key in d if key[0] == "saved"} | pins | {max(timeline)}
-    archived = [(n, entry) for n, entry in enumerate(log) if entry[0] == "commit" and entry[1].startswith("archive")]
-    if early := [at[1] for n, entry in archived for at in log[:n] if at[0] == "pin" and at[1] < entry[4]]:
-        return f"the table cannot be read as of {early[0]}, which was pinned before it was archived"
+    archived = [entry for entry in log if entry[0] == "commit" and entry[1].startswith("archive")]
+    if early := [at[1] for entry in archived for at in log if at[0] == "pin" and at[1] < entry[4]]:
+        return f"the table cannot be read as of {early[0]}, which was pinned, and is archived"
     if max(held) > max(timeline):
         return f"the table cannot be read as of {max(held)}, which is held"
     backed = {t for key, taken in d.items() if key[0] == "backing" for t in taken}
@@ -1323,6 +1325,7 @@ BUGS = {
     "back_no_conflict": UNDONE["a restore beside a batch"],
     "back_despite_commit": UNDONE["a restore beside a batch"],
     "back_despite_pin": UNDONE["a restore beside a pin"],
+    "pin_of_taken_back": UNDONE["a restore beside a pin"],
     "back_despite_savepoint": UNDONE["a restore beside another program's savepoint"],
     "back_to_cleaned": UNDONE["a restore beside a clean"],
     "back_oldest_first": UNDONE["a restore of two writes"],
@@ -1332,6 +1335,7 @@ BUGS = {
     "chain_newest_first": UNDONE["a chain beside a batch"],
     "archive_past_pin": UNDONE["an archive after a pin"],
     "archive_despite_pin": UNDONE["an archive beside a pin"],
+    "archive_not_expired": UNDONE["an archive beside a pin"],
     "archive_past_void": LATER,
     "archive_despite_older": LATER,
     "archive_past_replaced": UNDONE["an archive beside rows that are taken away"],

@@ -70,6 +70,15 @@ class Cleaning(Protocol):
         ...
 
 
+@runtime_checkable
+class Holding(Protocol):
+    """An offer that a closer may make beside: to tell which versions of its destination cannot be read any more."""
+
+    def check_readable(self, log: Log, version: int) -> None:
+        """UsageError where what readers of a version need is gone: a pin of it would hold nothing."""
+        ...
+
+
 REGISTRY = Registry(
     "quire.closers", "closer {!r}",
     {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser", "table": "quire.table.closer:TableCloser"},
@@ -98,6 +107,13 @@ def cleaner(store: Store) -> Cleaning | None:
     """The closer whose destination at `store` loses files of older commits; None: it keeps them."""
     found = REGISTRY.make(TABLE) if is_table(store) else None
     return found if isinstance(found, Cleaning) else None
+
+
+def check_readable(log: Log, version: int) -> None:
+    """UsageError where a version of a destination cannot be read any more, although the log does not say that it has expired."""
+    found = REGISTRY.make(TABLE) if is_table(log.store) else None
+    if isinstance(found, Holding):
+        found.check_readable(log, version)
 
 
 def locked(store: Store) -> AbstractContextManager[None]:

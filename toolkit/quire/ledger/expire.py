@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from quire import display
 from quire.arguments import format_size
-from quire.commit import names, protocol
+from quire.commit import closers, names, protocol
 from quire.commit.entries import Commit, Entry, Expired, Pin, Unpin
 from quire.commit.held import Held
 from quire.commit.log import Log
@@ -103,8 +103,10 @@ def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
             raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
         if log.expired() > version:
             raise UsageError(f"version {version} of {store.url} has expired. Pin a later one; ledger.inspect.history() lists them.")
-        there = any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged))  # also if somebody has ended it already
-        return None if there else Pin(version=version, id=ours, time=protocol.now())
+        if any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged)):  # also if somebody has ended it already
+            return None
+        closers.check_readable(log, version)
+        return Pin(version=version, id=ours, time=protocol.now())
 
     log.append(begin)
     try:

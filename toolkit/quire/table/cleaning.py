@@ -75,19 +75,28 @@ def keep_of(intent: Mapping[str, object]) -> Keep:
 def pinned(log: Log) -> str:
     """The newest instant that readers of the oldest pinned version see; "": nothing is pinned."""
     pins = log.pins().values()
-    if not pins:
-        return ""
-    return max((instant for instant, *_ in log.cut(log.settled_version(min(pins))).instant_rows()), default="0")
+    return max(seen(log, min(pins)), default="0") if pins else ""
+
+
+def seen(log: Log, version: int) -> set[str]:
+    """The instants that readers of a version see."""
+    return {instant for instant, _, undone in log.cut(log.settled_version(version)).instant_rows() if not undone}
 
 
 def expired(log: Log, done: Task) -> Expired | None:
-    """The entry that says which versions nobody may pin any more, before a clean takes their slices; None: the log says so."""
+    """The entry that says which versions nobody may pin any more, before a clean takes their slices, or an archive their instants.
+
+    None: the log says so.
+    """
     said = rounds.round_of(done)
-    if said.operation != CLEAN:
+    first = {CLEAN: said.readable, rounds.ARCHIVE: said.instant}.get(said.operation)
+    if first is None:
         return None
     entries = enumerate(log.since(log.merged), log.merged + 1)
     # Where none of these has so new an instant, a version has it that a checkpoint stands for.
-    below = next((number for number, entry in entries if _newest(log, entry) >= said.readable), log.merged)
+    brings = next((number for number, entry in entries if _newest(log, entry) >= first), log.merged)
+    # Readers see a commit from the version on at which it, and each before it, is published.
+    below = next((each for each in range(brings, log.tip + 1) if log.settled_version(each) >= brings), log.tip)
     below = min([below, *log.pins().values()])
     return Expired(below=below, time=protocol.now()) if log.expired() < below else None
 

@@ -32,6 +32,7 @@ from quire.table import (
     clustering,
     compaction,
     file_groups,
+    pinning,
     realtime,
     replacing,
     retention,
@@ -97,6 +98,10 @@ class TableCloser:
     def cleaned(self, store: Store) -> Callable[[str], bool]:
         """Whether a file of a slice that others have superseded is gone."""
         return retention.cleaned(store)
+
+    def check_readable(self, log: Log, version: int) -> None:
+        """RefusedError where the table cannot be read any more as it was at a version."""
+        pinning.check_readable(log, version)
 
     def before_moved(self, store: Store, commit: Commit) -> None:
         """RefusedError where the instant cannot appear any more, as another program has upgraded the table."""

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from quire.errors import FormatError
-from quire.storage import STATE, Entry, Folder, Store, Trouble
-from quire.storage.base import walked
+from quire.storage import Entry, Folder, Store, Trouble
+from quire.storage.base import STATE, walked
 from quire.table.format import names
 from quire.table.format.names import FOLDER, BaseFile, LogFile
 from quire.table.timeline import Holds, Timeline

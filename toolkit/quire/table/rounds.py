@@ -391,6 +391,12 @@ def _outdated(log: Log, mine: Round) -> bool:
     return pending_elsewhere(log, line) is not None or bool(line.savepoints - set(mine.held))
 
 
+def taken_back(log: Log, version: int) -> set[str]:
+    """The instants that were rolled back, or that a restore is about to take back, since a version."""
+    undone = {instant for instant, _, undone in log.instant_rows() if undone > version}
+    return undone.union(*(said.taken for said in _rounds(log, version) if said.operation in BACK))
+
+
 def cleaned(log: Log, version: int) -> bool:
     """Whether slices that were the newest at a version may be gone since: a clean was committed, or what takes writes back."""
     return any(said.operation in (CLEAN, *BACK) for said in _rounds(log, version))
