@@ -39,6 +39,7 @@ OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_r
 CATALOG, METASTORE = "tests/table/test_catalog.py", "tests/table/test_metastore.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
 NINE, FOLLOW = "tests/table/test_version_nine.py", "tests/table/test_follow_by_end.py"
+LSM = "tests/table/test_archive_nine.py"
 BY_END = "tests/table/test_changes_by_end.py"
 LAID, SLICES = "tests/table/test_cluster.py", "tests/table/test_drawn_slices.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
@@ -520,7 +521,7 @@ MUTANTS = (
     m("a log counts by when its commit began once that is archived", "table/timeline.py", "if self.left is not None and (unknown", "if None and (unknown", first=ARCHIVED),
     m("a write that is archived beside older ones on the timeline does not count", "table/timeline.py", " | (self.left.writes if self.left else set())", "", first=ARCHIVED),
     m("when a savepoint was made passes for when its write completed", "table/format/lsm.py", "if row[ACTION] in names.WRITES:", "if True:", first=ARCHIVED),
-    m("the number of the newest manifest is not read while it is put again", "table/archived_timeline.py", "    if number is None:\n        number = lsm.newest(", "    if False:\n        number = lsm.newest(", first=ARCHIVED),
+    m("the number of the newest manifest is not read while it is put again", "table/archived_timeline.py", "    if number is None:\n        number = max(lsm", "    if number is None:\n        number = 1 or max(lsm", first=ARCHIVED),
     m("changes count from when their commit began", "table/format/names.py", "return self.ended or self.time, self.time", "return self.time, self.time", first=BY_END),
     m("files count in the changes of a window from when their commit began", "table/timeline.py", "self.ends(()) if by_end else {}", "{}", first=BY_END),
     m("an archived write that ended in a window is missed", "table/window.py", "return max(last, min(", 'return max("", min(', first=BY_END),
@@ -610,7 +611,16 @@ MUTANTS = (
     m("an archive does not see what was begun or held beside it", "table/rounds.py", "    return any(time < mine.instant for time in begun | (line.savepoints - set(mine.held)))", "    return False", first="tests/table/test_archive.py"),
     m("an archive does not see an older write beside another program's", "table/rounds.py", "    if any(round_of(entry.tasks[-1]).instant < mine.instant for entry in made):\n        return True\n", "", first="tests/table/test_archive.py"),
     m("an instant that a sleeper puts again hides those after it", "table/timeline.py", " for time in sorted(writes) if time >= horizon)", " for time in sorted(writes))", first="tests/table/test_archive.py"),
-    m("an archive deletes instants before it has them", "table/archive.py", '    store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)\n', "", first="tests/table/test_archive.py"),
+    m("an archive deletes instants before it has them", "table/archive.py", '        store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)\n', "        pass\n", first="tests/table/test_archive.py"),
+    m("an archive of version 9 deletes instants before it has them", "table/archive.py", "        archived_timeline.add(store, said.instant, content, where)\n", "        pass\n", first=LSM),
+    m("a call that has slept archives what was merged once more", "table/archived_timeline.py", " or instants <= _looking(store, lambda: _near(store, file)):", ":", first=LSM),
+    m("a manifest is put over that of another archive", "table/archived_timeline.py", "        store.put_if_absent(lsm.manifest(number + 1), lsm.manifest_of([*there, file]))\n", "        store.put(lsm.manifest(number + 1), lsm.manifest_of([*there, file]))\n", first=LSM),
+    m("readers follow the number of an older manifest", "table/archived_timeline.py", "    store.remove(lsm.VERSION)\n", "", first=LSM),
+    m("a part of an archive that a dead program has left counts", "table/archived_timeline.py", " and store.get(file.name) != content:", " and False:", first=LSM),
+    m("a merged archive forgets the files that were not merged", "table/archived_timeline.py", "[*(each for each in there if each not in of), file]", "[file]", first=LSM),
+    m("what was merged stays for ever", "table/archived_timeline.py", "            if file.name not in kept:\n", "            if False:\n", first=LSM),
+    m("all archives are read for the end of the last one", "table/archived_timeline.py", " if file.last >= self.horizon]", "]", first=LSM),
+    m("a damaged manifest is found by each writer after the archive", "table/archive.py", "    archived_timeline.newest(store)  #", "    #", first=LSM),
     m("a table is read as of what was archived", "table/table.py", "            retention.check_not_archived(line, self._instant)\n", "            pass\n", first="tests/table/test_archive.py"),
     m("a restore does not know a write beside it", "table/rounds.py", " or any(_rounds(log, mine.version)):\n        return True\n    line", ":\n        return True\n    line", first="tests/table/test_restore.py"),
     m("a restore takes what a savepoint holds", "table/taking_back.py", "if saved >= first)", "if False)", first="tests/table/test_restore.py"),

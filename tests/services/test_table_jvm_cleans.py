@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import quire
 from quire.errors import RefusedError
-from quire.table import timeline
+from quire.table import archived_timeline, timeline
+from quire.table.format import lsm
 from quire.table.table import Table
 from services import jvm_hudi
 from services.jvm_hudi import TURNS, VERSIONS, Session
@@ -108,8 +112,7 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
-@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "type"), [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9")])
 def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
     tmp_path: Path, sessions: dict[str, Session], version: str, type: str
 ) -> None:
@@ -134,7 +137,7 @@ def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
     for n in range(1, 5):
         bring("quire", n)
     bring("jvm", 5)
-    first = [instant.time for instant in timeline.read(quire.storage.connect(table.url)).completed][:3]
+    first = [instant.time for instant in timeline.current(quire.storage.connect(table.url)).completed][:3]
     assert table.archive(keep=2, progress=False).instants == 3
     told = jvm.archived(table.url)
     assert sorted(told) == first
@@ -147,14 +150,41 @@ def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
         "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3",
         "hoodie.clean.automatic": "true", "hoodie.clean.async": "false", "hoodie.cleaner.commits.retained": "1",
     }  # fmt: skip
+    if type == "version 9":
+        archives["hoodie.timeline.compaction.batch.size"] = "2"
     for n in range(8, 12):
         bring("jvm", n, archives)
-    line = timeline.read(quire.storage.connect(table.url))
+    line = timeline.current(quire.storage.connect(table.url))
     assert len(line.completed) < 8, "the JVM has archived, too"
+    if line.left is not None:
+        assert any(file.layer > 0 and file.first == first[0] for file in line.left.files), "and merged quire's file with its own"
+        assert set(first) < jvm.archived(table.url).keys() == set(archived(table))
     bring("quire", 12)
     table.archive(keep=1, progress=False)
     agree()
     bring("quire", 13)
     done = quire.recover(table.url)
     assert (done.rolled_back, done.lost_updates) == ((), ())
+    if line.left is not None:
+        for n in range(14, 26):
+            bring("quire", n)
+            table.archive(keep=1, progress=False)
+        line = timeline.current(quire.storage.connect(table.url))
+        assert line.left is not None
+        assert len(line.left.files) < archived_timeline.BATCH, "quire merges, too"
+        assert jvm.archived(table.url).keys() == set(archived(table))
+        for n in range(26, 30):
+            bring("jvm", n, archives)
+        assert jvm.archived(table.url).keys() == set(archived(table))
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
+
+
+def archived(table: Table) -> list[str]:
+    """The instants that have left the timeline of a table of version 9, each once, as quire reads it."""
+    store = quire.storage.connect(table.url)
+    files = archived_timeline.newest(store)[1]
+    found = [row for file in files for row in pq.read_table(io.BytesIO(store.get(file.name))).to_pylist()]
+    assert all(row["metadata"] for row in found)
+    times = [row[lsm.INSTANT] for row in found]
+    assert len(times) == len(set(times))
+    return times

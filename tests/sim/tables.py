@@ -42,6 +42,7 @@ FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
 _NINE = re.compile(r"\.hoodie/timeline/([0-9]{17})(?:_([0-9]{17}))?\.([a-z.]+)")
+_MANIFEST = re.compile(r"\.hoodie/timeline/history/manifest_([0-9]+)")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit|replacecommit)")
 _CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
 _CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
@@ -135,6 +136,8 @@ def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _as_of_version_6(name: str, data: bytes) -> tuple[str, bytes]:
     """An object of the timeline of a table of version 9 as one of version 6 would have it."""
+    if (manifest := _MANIFEST.fullmatch(name)) is not None:
+        return f"{_ARCHIVE}{manifest[1]}", data
     if (instant := _NINE.fullmatch(name)) is None:
         return name, data
     written = instant[2] and instant[3] in names.WRITES

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from test_clean import clean, files, refused, roll_back, written
 from test_compaction import compact, table_with_logs
@@ -17,8 +18,9 @@ from quire.commit.entries import Commit
 from quire.errors import FormatError, RefusedError
 from quire.storage import connect
 from quire.storage.local import LocalStore
-from quire.table import rounds, timeline
+from quire.table import archived_timeline, rounds, timeline
 from quire.table.format import archive as stored
+from quire.table.format import lsm
 from quire.table.table import Table
 from quire.table.upkeep import ArchiveReport
 
@@ -27,18 +29,40 @@ def archive(table: Table, keep: int = 1, **more: Any) -> ArchiveReport:
     return table.archive(keep=keep, progress=False, **more)
 
 
+BOTH = pytest.mark.parametrize("version", [6, 9])
+
+
+def place(folder: Path) -> Path:
+    """Where the timeline lies."""
+    return next(path for path in (folder / ".hoodie/timeline", folder / ".hoodie") if path.is_dir())
+
+
 def on_timeline(folder: Path) -> list[str]:
     """The names that begin with an instant."""
-    return sorted(path.name for path in (folder / ".hoodie").iterdir() if path.name[0].isdigit())
+    return sorted(path.name for path in place(folder).iterdir() if path.name[0].isdigit())
+
+
+def line_of(folder: Path) -> timeline.Timeline:
+    return timeline.current(connect(folder.as_uri()))
+
+
+def state(folder: Path, instant: str) -> Path:
+    """The completed state of a write."""
+    return next(place(folder).glob(f"{instant}*.commit"))
 
 
 def archived(folder: Path) -> list[str]:
+    if place(folder).name == "timeline":
+        _, files = archived_timeline.newest(connect(folder.as_uri()))
+        tables = [pq.read_table(folder / each.name) for each in sorted(files)]
+        return [row[lsm.INSTANT] for table in tables for row in table.to_pylist() if row["metadata"]]
     found = sorted((folder / ".hoodie/archived").glob(".commits_.archive.*"))
     return [instant for path in found for instant, _ in stored.decode(path.read_bytes(), path.name)]
 
 
-def test_the_oldest_instants_go_and_no_row_does(tmp_path: Path) -> None:
-    table, instants = written(tmp_path / "trips", 6)
+@BOTH
+def test_the_oldest_instants_go_and_no_row_does(tmp_path: Path, version: int) -> None:
+    table, instants = written(tmp_path / "trips", 6, version=version)
     now, there = ours(table), files(tmp_path / "trips")
     before, names = ours(table.as_of(instants[4])), on_timeline(tmp_path / "trips")
     planned = archive(table, 2, dry_run=True)
@@ -61,7 +85,8 @@ def test_the_oldest_instants_go_and_no_row_does(tmp_path: Path) -> None:
     assert ours(table) == theirs(tmp_path / "trips") == now | {"a": {"id": "a", "city": "sf", "ts": 99, "fare": 9.0}}
     assert archive(table, 2).instants == 1
     assert archived(tmp_path / "trips") == instants[:5]
-    assert clean(table).slices == 11
+    if version == 6:
+        assert clean(table).slices == 11
     assert ours(table) == theirs(tmp_path / "trips")
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
@@ -91,19 +116,22 @@ def held_by_pin(table: Table, folder: Path, instants: list[str]) -> Iterator[str
 
 
 def held_by_a_pending_write(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
-    (folder / f".hoodie/{int(instants[2]) + 1}.deltacommit.inflight").touch()
+    (place(folder) / f"{int(instants[2]) + 2}.deltacommit.inflight").touch()
     yield "has not completed"
 
 
 def held_by_a_file_of_nobody(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
     one = next(path for path in folder.glob("city=sf/*.parquet") if instants[2] in path.name)
-    (one.parent / one.name.replace(instants[2], f"{int(instants[2]) + 1}")).write_bytes(one.read_bytes())
+    (one.parent / one.name.replace(instants[2], f"{int(instants[2]) + 2}")).write_bytes(one.read_bytes())
     yield "belongs to no completed write"
 
 
-@pytest.mark.parametrize("hold", [held_by_savepoint, held_by_pin, held_by_a_pending_write, held_by_a_file_of_nobody])
-def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, hold: Any) -> None:
-    table, instants = written(tmp_path / "trips", 5)
+HOLDS = [held_by_savepoint, held_by_pin, held_by_a_pending_write, held_by_a_file_of_nobody]
+
+
+@pytest.mark.parametrize(("version", "hold"), [*((6, hold) for hold in HOLDS), *((9, hold) for hold in HOLDS[2:])])
+def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, version: int, hold: Any) -> None:
+    table, instants = written(tmp_path / "trips", 5, version=version)
     now, held = ours(table), hold(table, tmp_path / "trips", instants)
     why = next(held)
     report = archive(table)
@@ -118,8 +146,9 @@ def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, hold: Any) -
     next(held, None)
 
 
-def test_a_replaced_file_group_does_not_come_back(tmp_path: Path) -> None:
-    table, _ = written(tmp_path / "trips", 2)
+@BOTH
+def test_a_replaced_file_group_does_not_come_back(tmp_path: Path, version: int) -> None:
+    table, _ = written(tmp_path / "trips", 2, version=version)
     replaced = table.insert_overwrite(frame(("z", "sf", 9, 9.0)), spark=LOCAL, progress=False)
     for n in range(3):
         write(table, "upsert", frame((f"m{n}", "sf", n, 0.0)))
@@ -128,15 +157,23 @@ def test_a_replaced_file_group_does_not_come_back(tmp_path: Path) -> None:
     report = archive(table)
     assert (report.first, "was replaced at" in report.held_by) == (replaced.instant, True)
     assert ours(table) == theirs(tmp_path / "trips") == now
+    if version == 9:
+        return
     clean(table)
     assert archive(table).instants == 3
     assert ours(table) == theirs(tmp_path / "trips") == now
 
 
-@pytest.mark.parametrize("kind", ["savepoint", "another program's savepoint", "pending", "pin", "rolled back", "another archive"])
-def test_what_comes_while_an_archive_is_planned_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    table, instants = written(tmp_path / "trips", 5)
-    folder, encode, done = tmp_path / "trips", stored.encode, list[Any]()
+WHILE = ["savepoint", "another program's savepoint", "pending", "pin", "rolled back", "another archive"]
+
+
+@pytest.mark.parametrize(("version", "kind"), [*((6, kind) for kind in WHILE), (9, "pending"), (9, "another archive")])
+def test_what_comes_while_an_archive_is_planned_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kind: str
+) -> None:  # fmt: skip
+    table, instants = written(tmp_path / "trips", 5, version=version)
+    module: Any = stored if version == 6 else lsm
+    folder, encode, done = tmp_path / "trips", module.encode, list[Any]()
     before = ours(table.as_of(instants[1]))
 
     def during(*given: Any) -> bytes:
@@ -145,9 +182,9 @@ def test_what_comes_while_an_archive_is_planned_counts(tmp_path: Path, monkeypat
             if kind == "savepoint":
                 table.savepoint(instants[1])
             elif kind == "another program's savepoint":
-                (folder / f".hoodie/{instants[1]}.savepoint.inflight").touch()
+                (place(folder) / f"{instants[1]}.savepoint.inflight").touch()
             elif kind == "pending":
-                (folder / f".hoodie/{int(instants[1]) + 1}.deltacommit.inflight").touch()
+                (place(folder) / f"{int(instants[1]) + 2}.deltacommit.inflight").touch()
             elif kind == "pin":
                 done.append(pin := quire.Ledger(table.url).pin(quire.Ledger(table.url).version))
                 pin.__enter__()
@@ -157,7 +194,7 @@ def test_what_comes_while_an_archive_is_planned_counts(tmp_path: Path, monkeypat
                 roll_back(folder, instants[4])
         return encode(*given)
 
-    monkeypatch.setattr(stored, "encode", during)
+    monkeypatch.setattr(module, "encode", during)
     report = archive(table)
     assert ours(table) == theirs(folder)
     if "savepoint" in kind:
@@ -202,13 +239,14 @@ def test_a_savepoint_of_what_is_being_archived_is_refused(tmp_path: Path, monkey
     assert (done, table.savepoints().empty) == ([3], True)
 
 
-def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """It dies when two of four writes are gone."""
-    table, instants = written(tmp_path / "trips", 5)
-    now, remove = ours(table), LocalStore.remove
+    table, instants = written(tmp_path / "trips", 5, version=version)
+    now, remove, last = ours(table), LocalStore.remove, state(tmp_path / "trips", instants[2]).name
 
     def dying(self: Any, name: str) -> None:
-        if name == f".hoodie/{instants[2]}.commit":
+        if name.endswith(last):
             raise KeyboardInterrupt
         remove(self, name)
 
@@ -216,40 +254,44 @@ def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatc
         m.setattr(LocalStore, "remove", dying)
         with pytest.raises(KeyboardInterrupt):
             archive(table)
-    assert f"{instants[2]}.commit" in on_timeline(tmp_path / "trips")
+    assert last in on_timeline(tmp_path / "trips")
     assert ours(table) == theirs(tmp_path / "trips") == now
-    assert timeline.read(connect(table.url)).first == instants[4], "quire takes them for archived from the first moment on"
+    assert line_of(tmp_path / "trips").first == instants[4], "quire takes them for archived from the first moment on"
     quire.recover(table.url)
     assert {name[:17] for name in on_timeline(tmp_path / "trips")} == {instants[4]}
     assert ours(table) == theirs(tmp_path / "trips") == now
 
 
-def test_an_instant_that_a_sleeper_puts_again_hides_nothing(tmp_path: Path) -> None:
+@BOTH
+def test_an_instant_that_a_sleeper_puts_again_hides_nothing(tmp_path: Path, version: int) -> None:
     """A publisher that slept before its last put wakes when its instant is archived: those after it seem to be missing."""
-    table, instants = written(tmp_path / "trips", 5)
+    table, instants = written(tmp_path / "trips", 5, version=version)
     now, folder = ours(table), tmp_path / "trips"
-    again = (folder / f".hoodie/{instants[0]}.commit").read_bytes()
-    clean(table)
+    name = state(folder, instants[0])
+    again = name.read_bytes()
+    if version == 6:
+        clean(table)
     archive(table)
-    (folder / f".hoodie/{instants[0]}.commit").write_bytes(again)
-    (folder / f".hoodie/{instants[1]}.inflight").touch()
+    name.write_bytes(again)
+    (place(folder) / f"{instants[1]}.inflight").touch()
     assert ours(table) == now
     assert quire.recover(table.url).rolled_back == ()
     write(table, "upsert", frame(("b", "la", 99, 9.0)))
     assert archive(table).instants == 1
-    assert {name[:17] for name in on_timeline(folder)} == {timeline.read(connect(table.url)).first}, "the next archive takes it away"
+    assert {name[:17] for name in on_timeline(folder)} == {line_of(folder).first}, "the next archive takes it away"
     assert ours(table) == theirs(folder)
 
 
-def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """It has seen the first instant before an archive took the first four, and comes to the second one after that."""
-    table, instants = written(tmp_path / "trips", 5)
+    table, instants = written(tmp_path / "trips", 5, version=version)
     archive(table, 5)  # there is nothing to archive yet; from now on listings show that there may be
     now, peek, done = ours(table), LocalStore.peek, list[int]()
 
     def slow(self: Any, folder: str = "", **more: Any) -> Iterator[Any]:
         found = list(peek(self, folder, **more))
-        if folder == ".hoodie" and not done:
+        if folder == place(tmp_path / "trips").relative_to(tmp_path / "trips").as_posix() and not done:
             done.append(0)
             done[0] = archive(table).instants
             found = [item for item in found if instants[1] not in item[0]]
@@ -260,15 +302,18 @@ def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pyte
     assert done == [4]
 
 
-def test_a_listing_that_ends_before_all_that_stayed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_a_listing_that_ends_before_all_that_stayed_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:  # fmt: skip
     """It was so slow that all writes which it saw are archived by its end: the table looked empty."""
-    table, instants = written(tmp_path / "trips", 5)
+    table, instants = written(tmp_path / "trips", 5, version=version)
     archive(table, 5)
     now, peek, done = ours(table), LocalStore.peek, list[int]()
 
     def slow(self: Any, folder: str = "", **more: Any) -> Iterator[Any]:
         found = list(peek(self, folder, **more))
-        if folder == ".hoodie" and not done:
+        if folder == place(tmp_path / "trips").relative_to(tmp_path / "trips").as_posix() and not done:
             done.append(0)
             done[0] = archive(table, 2).instants
             found = [item for item in found if not item[0].startswith(tuple(instants[2:]))]
@@ -279,11 +324,12 @@ def test_a_listing_that_ends_before_all_that_stayed_is_taken_again(tmp_path: Pat
     assert done == [3]
 
 
-def test_an_archive_of_all_that_is_there_is_not_believed(tmp_path: Path) -> None:
-    table, _ = written(tmp_path / "trips", 2)
-    folder = tmp_path / "trips/.hoodie/archived"
-    folder.mkdir()
-    (folder / ".commits_.archive.1_0-99991231-235959999").touch()
+@BOTH
+def test_an_archive_of_all_that_is_there_is_not_believed(tmp_path: Path, version: int) -> None:
+    table, _ = written(tmp_path / "trips", 2, version=version)
+    name = lsm.horizon_name("99991231235959999", "20261122093015123") if version == 9 else stored.name(1, "99991231235959999")
+    (tmp_path / "trips" / name).parent.mkdir()
+    (tmp_path / "trips" / name).touch()
     with pytest.raises(FormatError, match="no later one is on the timeline"):
         ours(table)
 

@@ -48,7 +48,7 @@ def written(folder: Path, count: int = 5, **more: Any) -> tuple[Table, list[str]
 
 def roll_back(folder: Path, instant: str) -> None:
     """As another program does it."""
-    for path in [*(folder / ".hoodie").glob(f"{instant}*"), *folder.rglob(f"*_{instant}.parquet")]:
+    for path in [*(folder / ".hoodie").rglob(f"{instant}*.*"), *folder.rglob(f"*_{instant}.parquet")]:
         path.unlink()
 
 

@@ -148,7 +148,7 @@ def test_what_quire_does_not_do_with_a_table_of_version_9_is_one_line_and_change
     before, instant = snapshot(tmp_path), line_of(tmp_path).completed[0].time
     calls: list[tuple[str, Any]] = [
         ("cleaned", table.clean), ("clustered", lambda: table.cluster(spark=LOCAL)),
-        ("archived", table.archive), ("held", table.savepoint), ("changed", lambda: table.delete_savepoint(instant)),
+        ("held", table.savepoint), ("changed", lambda: table.delete_savepoint(instant)),
         ("maintained", table.maintain), ("maintained", lambda: table.maintain(dry_run=True)),
         ("cleared of leftovers", table.remove_leftovers),
     ]  # fmt: skip

@@ -6,23 +6,24 @@ may be there that does not count, or of which one counts no more. See docs/proto
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from quire.commit import names as objects
 from quire.commit.entries import TABLE
 from quire.commit.log import Log
-from quire.errors import NotFoundError, RefusedError
+from quire.errors import NotFoundError, RefusedError, TransientError
 from quire.storage import Entry, Store, plain
-from quire.table import cleaning, file_groups
+from quire.table import archived_timeline, cleaning, file_groups, rounds, timeline
 from quire.table.format import archive as stored
-from quire.table.format import names
+from quire.table.format import lsm, names
 from quire.table.format.archive import Archived
-from quire.table.format.config import VERSION, TableConfig
+from quire.table.format.config import TableConfig
+from quire.table.format.lsm import Left
 from quire.table.format.names import Instant
 from quire.table.rounds import ARCHIVE, Round
-from quire.table.timeline import CLEAN, PARALLEL, SAVEPOINT, WRITES, Timeline
+from quire.table.timeline import CLEAN, PARALLEL, REPLACE, SAVEPOINT, WRITES, Timeline
 from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.write import Written
@@ -60,15 +61,48 @@ class Archive:
         if not going:
             raise NothingToArchive(f"no instant of {store.url} may be archived: {found.why}.")
         number = stored.numbered(entry.name for entry in store.walk(stored.FOLDER))[0] + 1
+        ended = next(instant.ended for instant in line.completed if instant.time == found.horizon)
         said = Round(
-            instant=found.horizon, action=ARCHIVE, version=view.version, operation=ARCHIVE, inserts=(),
+            instant=found.horizon, action=ARCHIVE, version=view.version, operation=ARCHIVE, inserts=(), ended=ended,
             counts={"instants": len(going), "number": number}, held=tuple(sorted(line.savepoints)),
         )  # fmt: skip
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            writes = [Archived(i.time, i.action, c) for i, c in zip(going, pool.map(line.commit, going), strict=True)]
-            cleans = pool.map(lambda time: _clean(store, time), (time for time in line.cleans if time < found.horizon))
-            others = [Archived(time, CLEAN, clean=said_then) for time, said_then in cleans]
-        return said, stored.encode(sorted([*writes, *others], key=lambda each: (each.instant, each.action)))
+        try:
+            return said, _left(store, line, found.horizon) if line.folder == names.TIMELINE else _archived(
+                store, line, going, found.horizon
+            )
+        except NotFoundError as e:
+            raise TransientError(
+                f"instants of {store.url} have left the timeline since it was read: they are archived, or taken back"
+            ) from e
+
+
+def _archived(store: Store, line: Timeline, going: Sequence[Instant], horizon: str) -> bytes:
+    """The archive of layout 1 with the writes that go, and the cleans before the horizon."""
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        writes = [Archived(i.time, i.action, c) for i, c in zip(going, pool.map(line.commit, going), strict=True)]
+        cleans = pool.map(lambda time: _clean(store, time), (time for time in line.cleans if time < horizon))
+        others = [Archived(time, CLEAN, clean=said_then) for time, said_then in cleans]
+    return stored.encode(sorted([*writes, *others], key=lambda each: (each.instant, each.action)))
+
+
+def _left(store: Store, line: Timeline, horizon: str) -> bytes:
+    """The file of the archived timeline of layout 2 with all that has completed before a horizon."""
+    archived_timeline.newest(store)  # what is damaged there is said before the slot, and not by each writer after it
+    there = [each for each in _instants(store, line.folder) if line.horizon <= each.time < horizon]
+    writes = {each.name for each in line.completed}
+    plans = {(each.time, names.ACTIONS[each.action]): each for each in there if each.state == "requested"}
+    going = [each for each in there if each.state == "completed" and each.action != SAVEPOINT]
+    going = [each for each in going if each.action not in WRITES or each.name in writes]
+
+    def leaving(each: Instant) -> Left:
+        plan = plans.get((each.time, each.action)) if each.action in (CLEAN, REPLACE) else None
+        said = store.get(f"{line.folder}/{each.name}")
+        return Left(each.time, each.ended, each.action, said, store.get(f"{line.folder}/{plan.name}") if plan else b"")
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        left = list(pool.map(leaving, sorted(going)))
+    before = line.left.last() if line.left is not None else ""
+    return lsm.encode(left, max([before, *(each.ended for each in going if each.action in WRITES)]))
 
 
 def _clean(store: Store, time: str) -> tuple[str, dict[str, object] | None]:
@@ -121,44 +155,50 @@ def _void(log: Log) -> Iterator[Stop]:
 
 
 # ------------------------------------------------------------------------------------------------------------------- publication
-def carry_out(store: Store, said: Round, content: bytes) -> None:
+def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     """Take the instants before the horizon off the timeline; anybody may, again and again.
 
     The archive is there first: from then on quire's readers take all instants before the horizon for archived. Others see writes go one by
     one, the oldest first. Nothing happens where another program has upgraded the table, or keeps a metadata table of it.
     """
     has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
-    if has.version != VERSION or has.metadata:
+    if not rounds.fits(has, said) or has.metadata:
         return
-    store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)
-    there = [found for found in _instants(store) if found.time < said.instant]
+    folder = rounds.folder_of(said)
+    if folder == names.TIMELINE:
+        archived_timeline.add(store, said.instant, content, where)
+    else:
+        store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)
+    there = [found for found in _instants(store, folder) if found.time < said.instant]
     held = [found.time for found in there if found.action == SAVEPOINT]  # another program has made one since
     going = [found for found in there if not held or found.time < min(held)]
     writes, rest = list[Instant](), list[Instant]()
+
+    def remove(instant: Instant) -> None:
+        store.remove(f"{folder}/{instant.name}")
+
     for each in sorted(going):
         if each.state == "completed" and each.action in WRITES:
             writes.append(each)
         elif each.action != CLEAN:
             rest.append(each)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(lambda instant: _remove(store, instant), rest))  # a write without these is still a completed one
+        list(pool.map(remove, rest))  # a write without these is still a completed one
         for instant in writes:
-            _remove(store, instant)
-        list(pool.map(lambda instant: _remove(store, instant), [i for i in going if i.action == CLEAN]))
+            remove(instant)
+        list(pool.map(remove, [i for i in going if i.action == CLEAN]))
 
 
-def _instants(store: Store) -> Iterator[Instant]:
-    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(names.FOLDER) if isinstance(entry, Entry))
-    return (each for each in found if each is not None and not each.ended)
-
-
-def _remove(store: Store, instant: Instant) -> None:
-    store.remove(f"{names.FOLDER}/{instant.name}")
+def _instants(store: Store, folder: str) -> Iterator[Instant]:
+    """The instants on the timeline, in whatever state, and as a table of its version has them."""
+    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(folder) if isinstance(entry, Entry))
+    there = (each for each in found if each is not None)
+    return (each for each in there if each.state != "completed" or bool(each.ended) == (folder == names.TIMELINE))
 
 
 def check_done(store: Store, said: Round) -> None:
     """RefusedError where an archive that was committed has changed nothing."""
-    if stored.numbered(entry.name for entry in store.walk(stored.FOLDER))[1] < said.instant:
+    if timeline.read(store, rounds.folder_of(said)).horizon < said.instant:
         raise RefusedError(
             f"the archive of {plain(store.url)} before {said.instant} has changed nothing: another program has upgraded the table "
             "meanwhile, or keeps a metadata table of it. table.adopt() drops a metadata table; then call again."

@@ -163,7 +163,7 @@ class TableCloser:
 def _carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     """Let what takes files or instants away, or holds them, come into effect."""
     if said.operation == ARCHIVE:
-        archive.carry_out(store, said, content)
+        archive.carry_out(store, said, content, where)
     elif said.operation in BACK:
         taking_back.carry_out(store, said, content, where)
     else:

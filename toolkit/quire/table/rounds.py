@@ -56,7 +56,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     readable          the first instant as of which the table can be read after a clean
     replaced          partition → file groups of it that end with the instant: all but for a clustering; () where it had none
     taken             the instants of the writes that it takes back
-    ended             when the instant ends, where the timeline has it (layout 2)
+    ended             when the instant ends, where the timeline has it (layout 2); of an archive that of its horizon
     saw, columns      the columns of the table that it was computed with, and those after it, each as `columns_id` names them; "": it
                       says nothing of them
     """

@@ -187,7 +187,6 @@ class Services:
         more (`clean` deletes those of replaced file groups). Returns an `ArchiveReport`, whose `held_by` says why no more have gone.
         Raises UsageError for another `keep`, RefusedError for a table that quire may not write.
         """
-        config.check_kept(self.config, self.url, "archived")
         return upkeep.archived(self._service("archived", progress), keep, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible

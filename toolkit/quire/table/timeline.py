@@ -142,8 +142,9 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
         # A write stays behind each archive: a slow listing may end before the first one of these.
         if found.completed or not found.horizon:
             return found
+    archived = lsm.FOLDER if folder == names.TIMELINE else archive.FOLDER
     raise FormatError(
-        f"{store.url}/{archive.FOLDER} says that all writes before {found.horizon} are archived, and no later one is on the timeline: an "
+        f"{store.url}/{archived} says that all writes before {found.horizon} are archived, and no later one is on the timeline: an "
         f"archive was forged, or another program has rolled back what stayed. Restore {store.url}/{folder} from a copy."
     )
 
@@ -192,10 +193,10 @@ def _look(store: Store, folder: str) -> Timeline:
     # An archive comes before its instants go, so this look tells of all that went while they were listed.
     left, kept = None, list[str]()
     if there and folder == names.TIMELINE:
-        left = archived_timeline.look(store, min(writes, default=""))
+        left = archived_timeline.look(store, writes)
     elif there:
         kept = [entry.name for entry in store.walk(archived)]
-    horizon = archive.numbered(kept)[1]
+    horizon = left.horizon if left else archive.numbered(kept)[1]
     completed = tuple(writes[time] for time in sorted(writes) if time >= horizon)  # texts: instants themselves take longer to sort
     waiting = (i for i in pending.values() if i.time >= horizon and (i.time, names.ACTIONS[i.action]) not in done)
     return Timeline(

@@ -22,12 +22,12 @@ from quire.commit.log import Log
 from quire.engine.take_up import Identity, with_state
 from quire.errors import UsageError, encodable, quoted
 from quire.storage import Store, plain
-from quire.table import archive, cleaning, retention, rounds, timeline
+from quire.table import archive, archived_timeline, cleaning, retention, rounds, timeline
 from quire.table.archive import NothingToArchive, Stop
 from quire.table.cleaning import NothingToClean
 from quire.table.format import archive as archived_in
 from quire.table.format import cleaning as stored
-from quire.table.format import names
+from quire.table.format import lsm, names
 from quire.table.format.names import Instant
 from quire.table.retention import Dead
 from quire.table.rounds import ARCHIVE
@@ -193,14 +193,15 @@ def archived(service: Service, keep: int, *, dry_run: bool) -> ArchiveReport:
     began = time.monotonic()
     if type(keep) is not int or keep < 1:
         raise UsageError(f"keep takes how many completed writes stay on the timeline, 1 or more, and not {quoted(keep)}")
-    opened(service.store)
+    has, _ = opened(service.store)
     with with_state("Call again: it completes what is committed."):
         if dry_run:
             service.log = protocol.recover(service.store)
             stop, going = _to_archive(service, service.log, keep)
             dest, tip, first = plain(service.dest), service.log.tip, stop.horizon if going else ""
             return ArchiveReport(dest, going, first, stop.why, dry_run=True, version=tip, seconds=time.monotonic() - began)
-        service.store.put_if_absent(f"{archived_in.FOLDER}/{archived_in.MARKER}", b"")
+        of_layout_2 = has.written == names.TIMELINE
+        service.store.put_if_absent(lsm.MARKER if of_layout_2 else f"{archived_in.FOLDER}/{archived_in.MARKER}", b"")
         intent = {"verb": ARCHIVE, "operation": ARCHIVE, "dest": service.dest, "keep": keep}
         identity = Identity(intent, SPEC, choice("auto", service.store), closer=TABLE, empty=UNSAID)
 
@@ -220,13 +221,15 @@ def archived(service: Service, keep: int, *, dry_run: bool) -> ArchiveReport:
                 count, first = count + said.counts["instants"], said.instant
                 if said.counts["instants"] < archive.MOST:
                     break  # beside a writer there would be one more to archive, again and again
+        if of_layout_2:
+            archived_timeline.keep_small(service.store)
     assert service.log is not None
     return ArchiveReport(plain(service.dest), count, first, why, version=service.log.tip, seconds=time.monotonic() - began)
 
 
 def _to_archive(service: Service, log: Log, keep: int) -> tuple[Stop, int]:
     """How far an archive may go, as it looks now, and how many writes go."""
-    line = timeline.read(service.store)
+    line = timeline.current(service.store)
     stop = archive.stop(log, line, keep)
     return stop, sum(each.time < stop.horizon for each in line.completed)
 

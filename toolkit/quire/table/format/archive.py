@@ -98,17 +98,9 @@ def numbered(names_there: Iterable[str]) -> tuple[int, str]:
             continue
         last = max(last, int(found[1]))
         until = f"{found[3]:>08}{found[4]:>09}"
-        if found[2] == "0" and _is_instant(until):
+        if found[2] == "0" and names.is_instant(until):
             horizon = max(horizon, until)
     return last, horizon
-
-
-def _is_instant(text: str) -> bool:
-    try:
-        names.instant_time(text)
-    except FormatError:
-        return False
-    return True
 
 
 def encode(entries: Sequence[Archived]) -> bytes:

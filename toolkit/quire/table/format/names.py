@@ -172,6 +172,15 @@ def instant_time(instant: str) -> dt.datetime:
         raise FormatError(f"{instant[:80]!r} is not an instant, which looks like 20261122093015123") from None
 
 
+def is_instant(text: str) -> bool:
+    """Whether a text is an instant, and a date."""
+    try:
+        instant_time(text)
+    except FormatError:
+        return False
+    return True
+
+
 def _whole(instant: str) -> str:
     if not re.fullmatch(_TIME, instant, re.ASCII):
         raise FormatError(f"{instant[:80]!r} is not an instant, which looks like 20261122093015123")
