@@ -23,7 +23,8 @@ Of a merge-on-read table (`Case.appends`) a batch puts its updates into logs, an
     schedule      a round without files, which names file groups and their logs; its publication puts the plan on the timeline
     compact       the run of a plan, at the plan's instant: base files with what the logs of the plan say, which nobody changes any more
 
-Other programs may then take time to write, schedule, run a plan and take one back; listings may not show a plan yet.
+Other programs may then take time to write, schedule, run a plan and take one back; listings may not show a plan yet. A file group may be of logs
+alone (`Case.alone`), which another program has begun.
 
 Three more are there in a copy-on-write table, none of which writes a file:
 
@@ -58,6 +59,7 @@ BUDGET = ("foreign", "slow", "expire", "undo", "checkpoints", "plans", "runs", "
 ENDED = "ended"  # of a slice in a commit: its file group ends, and readers pass over all files of it
 ROUNDS = 4  # of one driver, after which it would give up
 SEED = ("seed", (("g0", None, True, None),))  # an instant: its writer, and its files, as a commit has them
+ALONE = ("seed", (("g1", None, True, 1),))  # the same, of logs without a base file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Case:
     name: str
     drivers: tuple[tuple[Any, ...], ...]  # batch and keys; and the batch that the same driver closes first
     appends: bool = False  # merge-on-read: updates go into logs, and "schedule" and "compact" are drivers, too
+    alone: bool = False  # another program has begun a file group of logs alone, with k2, which an index of buckets names by the key
     before: tuple[tuple[Any, ...], ...] = ()  # who was there first, undisturbed
     last: tuple[tuple[Any, ...], ...] = ()  # whom the run without faults calls, in this order; (): all, as they came
     foreign: int = 0  # writes of another program, each of which updates k1
@@ -171,7 +174,7 @@ def done(case: Case, log: tuple[Any, ...], batch: str) -> bool:
         log = tuple(entry for entry in log if entry[0] != "undone")
     if case.bug == "undone_by_batch" and any(entry[0] == "undone" and entry[1][0] == batch for entry in log):
         return False
-    return any(entry[1] == batch and counts(log, entry) for entry in commits(log))
+    return any(entry[1] == batch and (counts(log, entry) or case.bug == "void_keeps_splits") for entry in commits(log))
 
 
 def plan_of(batch: str) -> int:
@@ -485,15 +488,17 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
                 for place in files_of(entry[3], entry[4], entry[6]).values():
                     yield ("del", place)
         for group, (base, logs) in sorted(plans[at].items()):
+            if base is None and case.bug == "run_needs_base":
+                continue
             logs = table[group].logs if case.bug == "plan_at_run" else logs
             slices.append((group, base, False, None))
-            written[group] = merged(dict(files), timeline, ("slice", group, base, timeline[base][0]), logs)
+            written[group] = merged(dict(files), timeline, base_of(timeline, group, base), logs)
     else:
-        held = {key: group for group, one in table.items() for key in one.keys}
+        held = {key: group for group, one in table.items() for key in one.keys} | ({"k2": "g1"} if case.alone else {})
         for at, plan in plans.items() if case.bug != "deleted_in_plan_found" else ():
             for group, (base, logs) in plan.items():  # what logs of a plan delete is in no base file from its run on
                 if group in table and table[group].base == base:
-                    stays = merged(dict(files), timeline, ("slice", group, base, timeline[base][0]), logs)
+                    stays = merged(dict(files), timeline, base_of(timeline, group, base), logs)
                     held = {key: there for key, there in held.items() if there != group or key in stays}
         for key in keys:
             deletes, name = key.startswith("-"), key.removeprefix("-")
@@ -501,9 +506,11 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
                 continue
             group = held.get(name, f"{run[0]}{run[1]}{run[2]}{run[3]}")
             if group not in written:
-                base = table[group].base if name in held else None
-                begun = max([base or 0, *(at for at, plan in plans.items() if group in plan and case.bug != "logs_in_old_slice")])
-                slices.append((group, base, base is None, None if base is None else begun))
+                base, last = (table[group].base, table[group].begun) if name in held else (None, None)
+                begun = max([last or 0, *(at for at, plan in plans.items() if group in plan and case.bug != "logs_in_old_slice")])
+                if base is None and case.bug == "log_begins_slice":
+                    begun = instant
+                slices.append((group, base, last is None, None if last is None else begun))
             written[group] = {**written.get(group, {}), name: None if deletes else (batch,)}
     if not slices and (batch == "schedule" or runs_plan(batch)):
         return "nothing"
@@ -660,10 +667,13 @@ def publish(case: Case, entry: Any) -> Actor:
     places, shown = files_of(run, instant, slices), (("asked" if batch == "schedule" else "instant", instant), (run, slices))
     if case.bug == "instant_first":
         yield ("absent", *shown)
-    lost = False
+    gone = list[str]()
     for group, place in places.items():
         if not (yield ("move", ("waits", group, instant, run), place)):
-            lost = True
+            gone.append(group)
+    if gone and case.bug == "lost_log_alone":
+        shown, gone = (shown[0], (run, tuple(one for one in slices if one[0] not in gone))), []
+    lost = bool(gone)
     if not places and case.bug != "late_publisher":
         # No file would tell that the instant was there before, and was rolled back.
         if published((yield ("log",)), run) is not None:
@@ -738,9 +748,13 @@ def timeline_of(d: Store) -> Shown:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """What readers of a merge-on-read table see of a file group: its base file, the logs that count, and the rows; `keys`: of the base file."""
+    """What readers of a merge-on-read table see of a file group: its base file, the logs that count, and the rows; `keys`: of the base file.
 
-    base: int
+    `begun`: the instant at which it begins: that of its base file, or the one that its logs name, where it has none.
+    """
+
+    base: int | None
+    begun: int
     logs: tuple[Op, ...]
     rows: dict[str, tuple[str, ...]]
     keys: frozenset[str]
@@ -762,17 +776,26 @@ def slices_of(timeline: Shown, files: Store) -> dict[str, Slice] | None:
             else:
                 logs.setdefault(group, []).append(place)
     begins, found = {*timeline, *(at for at, _ in timeline.asked)}, dict[str, Slice]()
-    for group, base in bases.items():
-        on = tuple(sorted((log for log in logs.get(group, ()) if log[2] >= base[2] and log[2] in begins), key=lambda log: log[2:4]))
-        if any(place not in files for place in (base, *on)):
+    for group in bases | logs:
+        base = bases.get(group)
+        # Without a base file the newest logs that somebody has begun are the slice: an older one is not looked at.
+        begun = base[2] if base else max(log[2] for log in logs[group] if log[2] in timeline)
+        on = tuple(sorted((log for log in logs.get(group, ()) if log[2] >= begun and log[2] in begins), key=lambda log: log[2:4]))
+        if any(place not in files for place in ((base, *on) if base else on)):
             return None
-        found[group] = Slice(base[2], on, merged(files, timeline, base, on), frozenset(key for key, _ in files[base]))
+        keys = frozenset(key for key, _ in files[base]) if base else frozenset[str]()
+        found[group] = Slice(base[2] if base else None, begun, on, merged(files, timeline, base, on), keys)
     return found
 
 
-def merged(files: Store, timeline: Shown, base: Op, logs: tuple[Op, ...]) -> dict[str, tuple[str, ...]]:
+def base_of(timeline: Shown, group: str, base: int | None) -> Op | None:
+    """The base file of an instant; None: of a file group of logs alone."""
+    return None if base is None else ("slice", group, base, timeline[base][0])
+
+
+def merged(files: Store, timeline: Shown, base: Op | None, logs: tuple[Op, ...]) -> dict[str, tuple[str, ...]]:
     """The rows of a base file and of logs: a log's None deletes. Blocks of an instant that has not completed do not count."""
-    rows = dict(files[base])
+    rows = dict(files[base]) if base else {}
     for log in logs:
         for key, batches in files.get(log, ()) if log[3] in timeline else ():
             rows[key] = None if batches is None else (*(rows.get(key) or ()), *batches)
@@ -904,7 +927,7 @@ def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
     for at, plan in timeline.asked:
         if d.get(("runs",)):
             files = {
-                ("slice", group, at, "foreign"): tuple(sorted(merged(d, timeline, ("slice", group, base, timeline[base][0]), logs).items()))
+                ("slice", group, at, "foreign"): tuple(sorted(merged(d, timeline, base_of(timeline, group, base), logs).items()))
                 for group, (base, logs) in plan.items()
             }
             made = {("instant", at): ("foreign", tuple((group, base, False, None) for group, (base, _) in plan.items()))}
@@ -1111,6 +1134,8 @@ def check(case: Case, limit: int = 2_000_000) -> tuple[str | None, list[str], in
     actors, settled = Actors(case), dict[frozenset[Any], str | None]()
     d: Store = {("log",): (), ("instant", 0): SEED, ("slice", "g0", 0, "seed"): (("k1", ()),)}
     d[("log",)] = (("foreign", 0, ("g0",)),)
+    if case.alone:
+        d |= {("instant", 1): ALONE, ("logfile", "g1", 1, 1, "seed"): (("k2", ()),), ("log",): (*d[("log",)], ("foreign", 1, ("g1",)))}
     for me, one in enumerate(case.before):
         d = alone(case, d, actors, actors.start(driver, me, *one))[0]
     if "chain" in case.everybody:
@@ -1184,6 +1209,7 @@ CASES = [
     Case("another program brings back what was taken away beside a batch", (("drop", ()), ("a", ("k2",))), undo=1),
 ]
 SCHEDULE, RUN, LOGGED, GONE = ("schedule", ()), ("compact", ()), ("x", ("k1",)), ("x", ("-k1",))
+ALONG = ("x", ("k2",))
 DROP, OVER = ("drop", ()), ("over", ("k1", "k2"))
 LOGS = {
     one.name: dataclasses.replace(one, appends=True)
@@ -1205,6 +1231,12 @@ LOGS = {
         Case("logs: rows are taken away beside a batch", (DROP, ("a", ("k1",))), before=(LOGGED,)),
         Case("logs: rows are replaced beside a schedule", (OVER, SCHEDULE), before=(LOGGED,), last=(LOGGED, SCHEDULE, RUN, OVER)),
         Case("logs: rows are taken away beside a run", (DROP, RUN), before=(LOGGED, SCHEDULE), last=(LOGGED, SCHEDULE, RUN, DROP)),
+        Case("logs: a log is lost", (("a", ("k1", "k2")),), before=(LOGGED,), alone=True, expire=1),
+        Case("logs: a log is lost beside a schedule", (("a", ("k1",)), SCHEDULE), before=(LOGGED,), last=(LOGGED, ("a", ("k1",)), SCHEDULE, RUN), expire=1),
+        Case("logs: two drivers of a batch, a log is lost", (("a", ("k1",)), ("a", ("k1",))), before=(LOGGED,), expire=1),
+        Case("logs: a group of logs alone", (("a", ("k2",)),), before=(ALONG,), alone=True),
+        Case("logs: a schedule beside a group of logs alone", (("a", ("k2",)), SCHEDULE), before=(ALONG,), alone=True, last=(ALONG, ("a", ("k2",)), SCHEDULE, RUN)),
+        Case("logs: a run beside a group of logs alone", (("a", ("k2",)), RUN), before=(("x", ("k1", "k2")), SCHEDULE), alone=True),
         Case("logs: a batch, a schedule, a run", (("a", ("k1",)), SCHEDULE, RUN), before=(LOGGED,)),
     )
 }  # fmt: skip
@@ -1303,6 +1335,10 @@ BUGS = {
     "ended_no_conflict": CASES[17],
     "late_publisher": CASES[21],
     "moved_no_conflict": MOVED["rows are laid out anew beside an update"],
+    "lost_log_alone": LOGS["logs: a log is lost"],
+    "void_keeps_splits": LOGS["logs: two drivers of a batch, a log is lost"],
+    "log_begins_slice": LOGS["logs: a group of logs alone"],
+    "run_needs_base": LOGS["logs: a run beside a group of logs alone"],
     "schedule_no_conflict": LOGS["logs: a schedule beside a batch"],
     "plan_on_unpublished": LOGS["logs: a schedule beside a batch"],
     "logs_in_old_slice": LOGS["logs: a run beside a batch"],

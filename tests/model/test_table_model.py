@@ -15,7 +15,7 @@ LONG |= {f"a restore beside {other}" for other in ("a batch", "a clean")}
 LONG |= {f"rows are laid out anew {other}" for other in ("beside a delete", "beside an insert", "twice")}
 LONG |= {
     "logs: two runs, a file is lost", "logs: a run of a delete, then a batch, beside a batch", "logs: a batch, a schedule, a run",
-    "logs: another program is slow beside a run",
+    "logs: another program is slow beside a run", "logs: a log is lost beside a schedule", "logs: two drivers of a batch, a log is lost",
 }  # fmt: skip
 
 
