@@ -112,6 +112,24 @@ def test_an_archive_goes_on_behind_one_of_another_program(tmp_path: Path) -> Non
     assert ours(table) == theirs(tmp_path) == now
 
 
+@pytest.mark.parametrize("manifests", [1, 4])
+def test_files_of_another_program_are_merged_also_where_nothing_is_to_be_archived(tmp_path: Path, manifests: int) -> None:
+    """It has left `_version_`, which would lead readers to a manifest that is gone."""
+    from test_archived_timeline import lay
+
+    table, _ = written(tmp_path, 1, version=9)
+    rows = [[(f"202501010000{n:02}000", f"202501010000{n:02}001", "commit")] for n in range(12)]
+    for number in range(1, manifests + 1):
+        lay(tmp_path, rows, number)
+    assert archive(table).instants == 0
+    line = line_of(tmp_path)
+    assert line.left is not None
+    assert [file.layer for file in line.left.files] == [0, 0, 1]
+    assert not (tmp_path / lsm.VERSION).exists()
+    assert line.left.last() == rows[-1][0][1]
+    assert ours(table) == theirs(tmp_path)
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_call_that_has_slept_brings_no_archive_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool) -> None:
     table, instants = written(tmp_path, 4, version=9)

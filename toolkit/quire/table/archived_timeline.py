@@ -171,7 +171,7 @@ def add(store: Store, horizon: str, content: bytes, where: str) -> None:
         if not store.put_if_absent(file.name, content) and store.get(file.name) != content:
             store.put(file.name, content)  # no manifest names it: a program that died has left a part of it
         store.put_if_absent(lsm.manifest(number + 1), lsm.manifest_of([*there, file]))
-    store.remove(lsm.VERSION)
+    store.remove(lsm.VERSION)  # also where the one who has put the manifest has died since
     store.put_if_absent(lsm.horizon_name(horizon, ended), b"")
 
 
@@ -197,6 +197,8 @@ def keep_small(store: Store) -> None:
     there = _listed(store)
     numbers = lsm.numbers(there)
     kept = {file.name for number in numbers[-KEPT:] for file in _named(store, number)}
+    if numbers[:-KEPT]:
+        store.remove(lsm.VERSION)  # which a call that has died may have left behind the newest one
     for number in numbers[:-KEPT]:
         for file in _named(store, number):
             if file.name not in kept:
@@ -217,4 +219,5 @@ def _merge(store: Store, layer: int) -> bool:
     if not store.put_if_absent(file.name, content):
         store.put(file.name, content)  # no manifest names it, as its files are still there
     store.put_if_absent(lsm.manifest(number + 1), lsm.manifest_of([*(each for each in there if each not in of), file]))
+    store.remove(lsm.VERSION)
     return True
