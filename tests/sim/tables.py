@@ -128,10 +128,14 @@ def _log(name: str, folder: str) -> names.LogFile | None:
     return names.log_file(last) if there == folder else None
 
 
-def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
+def beside(there: Mapping[str, bytes]) -> dict[str, bytes]:
     """What lies in the table but for quire's own."""
-    found = {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
-    return dict(_as_of_version_6(name, data) for name, data in found.items())
+    return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
+
+
+def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The same with the timeline as one of version 6 would be."""
+    return dict(_as_of_version_6(name, data) for name, data in beside(there).items())
 
 
 def _as_of_version_6(name: str, data: bytes) -> tuple[str, bytes]:
