@@ -624,6 +624,7 @@ MUTANTS = (
     m("a damaged manifest is found by each writer after the archive", "table/archive.py", "    archived_timeline.newest(store)  #", "    #", first=LSM),
     m("a table is read as of what was archived", "table/table.py", "            retention.check_not_archived(line, self._instant)\n", "            pass\n", first="tests/table/test_archive.py"),
     m("a restore does not know a write beside it", "table/rounds.py", " or any(_rounds(log, mine.version)):\n        return True\n    line", ":\n        return True\n    line", first="tests/table/test_restore.py"),
+    m("a restore leaves rows that another program has archived", "table/taking_back.py", "if each > instant):\n        raise", "if False):\n        raise", first=LSM),
     m("a restore takes what a savepoint holds", "table/taking_back.py", "if saved >= first)", "if False)", first="tests/table/test_restore.py"),
     m("a restore of version 9 leaves completed instants without their files", "table/taking_back.py", ", ended=taken.ends.get(time, '')).name", ").name", first="tests/table/test_restore.py"),
     m("a rollback of version 9 completes where readers of version 6 look", "table/taking_back.py", "            ended=view.ended,\n", "", first="tests/table/test_restore.py"),

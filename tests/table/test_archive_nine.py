@@ -65,6 +65,7 @@ def test_an_archive_is_a_file_as_jvm_hudi_writes_it(tmp_path: Path) -> None:
     assert [row["action"] for row in rows] == ["commit", "commit", "rollback", "replacecommit"]
     ends = {each.time: each.ended for each in (*going.completed, *going.others)}
     assert all(row["completionTime"] == ends[row["instantTime"]] and row["version"] == 1 for row in rows)
+    assert table.doctor().healthy
     named = json.loads((tmp_path / lsm.FOLDER / "manifest_1").read_bytes())["files"]
     assert named == [{"fileName": path.name, "fileLen": path.stat().st_size}]
 
@@ -162,6 +163,22 @@ def test_a_call_that_has_slept_brings_no_archive_back(tmp_path: Path, monkeypatc
     more(table, 2, 200)
     assert archived(tmp_path) == sorted(set(archived(tmp_path)))
     assert ours(table) == theirs(tmp_path)
+
+
+def test_what_another_program_has_archived_before_older_writes_is_not_left_out_of_a_restore(tmp_path: Path) -> None:
+    """As a savepoint holds these: its rows would stay where all that came later goes."""
+    from test_archived_timeline import lay, leave
+
+    table, instants = written(tmp_path, 4, version=9)
+    middle = line_of(tmp_path).completed[2]
+    lay(tmp_path, [[(middle.time, middle.ended, middle.action)]])
+    assert table.restore(instants[2], progress=False).taken_back == (instants[3],), "it is on the timeline, too"
+    leave(tmp_path, {middle.time})
+    now = ours(table)
+    for call in (lambda: table.restore(instants[1], progress=False), lambda: table.rollback(instants[1], progress=False)):
+        with refused(quire.errors.RefusedError, 2, f"has archived {middle.time}", instants[1]):
+            call()
+    assert ours(table) == now, "hudi-rs does not look into archives"
 
 
 def test_an_archive_comes_where_a_program_has_died_while_it_wrote_one(tmp_path: Path) -> None:

@@ -69,6 +69,12 @@ def going(log: Log, line: Timeline, operation: str, instant: str) -> TakenBack:
             f"another program has begun to write into {url} (a {other.action} at {other.time}): let it end, or roll that back with Hudi, "
             "and call again."
         )
+    left = (line.left.writes if line.left else frozenset()) - {each.time for each in line.completed}
+    if later := sorted(each for each in left if each > instant):
+        raise RefusedError(
+            f"another program has archived {later[0]} of {url}, which was written after {instant}: it cannot be taken back any more. "
+            "Nothing was changed."
+        )
     if operation == ROLLBACK:
         writes, plans = _one(line, instant, url), list[str]()
     else:
