@@ -18,6 +18,7 @@ from quire.commit.entries import Commit
 from quire.errors import FormatError, RefusedError
 from quire.storage import connect
 from quire.storage.local import LocalStore
+from quire.table import archive as archive_module
 from quire.table import archived_timeline, rounds, timeline
 from quire.table.format import archive as stored
 from quire.table.format import lsm
@@ -144,6 +145,19 @@ def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, version: int
         table.delete_savepoint(instants[2])
         assert archive(table).instants == 2
     next(held, None)
+
+
+@BOTH
+def test_very_many_instants_go_in_several_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Each is held in memory."""
+    table, instants = written(tmp_path / "trips", 6, version=version)
+    monkeypatch.setattr(archive_module, "MOST", 2)
+    report = archive(table)
+    assert (report.instants, report.first) == (5, instants[5])
+    assert archived(tmp_path / "trips") == instants[:5]
+    kept = [path for path in (tmp_path / "trips/.hoodie").rglob("*") if path.name.startswith((".commits_", "manifest_"))]
+    assert len(kept) == 3
+    assert ours(table) == theirs(tmp_path / "trips")
 
 
 @BOTH

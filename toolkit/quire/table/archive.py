@@ -28,7 +28,7 @@ from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.write import Written
 
-MOST = 10_000  # writes of one archive, which is held in memory
+MOST = 2_000  # writes of one archive, which is held in memory with all that their commits say
 
 
 class NothingToArchive(RefusedError):
