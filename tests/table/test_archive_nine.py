@@ -297,7 +297,7 @@ def test_an_archive_may_die_at_each_change(fault: str) -> None:
 
 
 def race(seed: int) -> None:
-    """Two archive again and again beside a writer, and each may sleep before any of its changes."""
+    """Two archive again and again beside a writer; of every other race the first one sleeps somewhere until all others have ended."""
     sim.forget_all()
     world = sim.World(kind=sim.TABLES[list(sim.TABLES)[seed % len(sim.TABLES)]], observe=False)
     world.random.seed(seed)
@@ -306,7 +306,7 @@ def race(seed: int) -> None:
             table = Table.create(world.dest, key="id", partition_by="city", index="simple", version=9)
             for n in range(4):
                 table.upsert(sim_frame([("a", "sf", n), ("b", "la", n)]), spark=LOCAL, progress=False)
-        order = sim.Scheduler(world, sticky=0.5, sleeps={})
+        order = sim.Scheduler(world, sticky=0.5, sleeps={"archiver 0": world.random.randrange(1, 250)} if seed % 2 else {})
 
         def keep(archiver: int) -> None:
             for _ in range(3):
@@ -334,6 +334,7 @@ def test_archives_beside_each_other_and_a_writer_lose_nothing(seed: int) -> None
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(3600)
 def test_archives_lose_nothing_in_any_order() -> None:
     for seed in range(2, 150):
         race(seed)
