@@ -24,13 +24,15 @@ from quire.storage.local import LocalStore, to_os, version_of
 ENOUGH = 4  # files; one that is found again will do
 LOOKS = 100  # directories that are looked into for them
 
-_LITERAL = re.compile(r"file:///[A-Za-z0-9_./=+@,~-]*")
+# Printable ASCII, of which Spark takes some for a glob. Its Java opens other letters in some locales only.
+_LITERAL = re.compile(r"file:///[ -~]*")
+_GLOB = re.compile(r"[\\\[\]{}*?]")
 Landmark = tuple[str, str]  # a path below the directory, its version ("" of a directory)
 
 
 def is_literal(url: str) -> bool:
     """Whether Spark's own readers see the file at a URL, and do not take its name for a glob."""
-    return _LITERAL.fullmatch(url) is not None
+    return _LITERAL.fullmatch(url) is not None and _GLOB.search(url) is None
 
 
 def machine() -> str:
