@@ -106,7 +106,8 @@ def methods(kind: type, name: str, package: ModuleType) -> Iterator[Public]:
     """The public methods that quire's own classes give to a class."""
     for member in sorted({member for base in kind.__mro__ if _ours(base) for member in vars(base)}):
         thing = getattr(kind, member)
-        if not member.startswith("_") and (inspect.isfunction(thing) or inspect.ismethod(thing)):
+        spark = any(member in vars(base) for base in kind.__mro__ if base.__module__.startswith("pyspark"))  # who calls it, and says how
+        if not member.startswith("_") and (inspect.isfunction(thing) or inspect.ismethod(thing)) and not spark:
             yield Public(f"{name}.{member}", thing, kind, package)
 
 

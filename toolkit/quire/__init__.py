@@ -6,6 +6,7 @@
     report = quire.process("/data/in", "/data/parsed", function)            # def function(split: quire.Split, content: bytes)
     report = quire.load("kafka://host:9092/topic", "/data/events")          # a quire.LoadReport
     df = quire.read("/data/out")
+    spark.dataSource.register(quire.DataSource)                             # format("quire") in a session that quire has not started
     ledger = quire.Ledger("/data/out")
     quire.recover("/data/out")                                              # what any job does first
     table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from quire.process import process
     from quire.progress import ProgressEvent
     from quire.read import read
+    from quire.read.source import DataSource
     from quire.recover import recover
     from quire.samples.populate import populate
     from quire.sources.splits import FileInfo, QuarantineError, Split
@@ -92,6 +94,7 @@ _HOMES = {
         "quire.process": ("process",),
         "quire.progress": ("ProgressEvent",),
         "quire.read": ("read",),
+        "quire.read.source": ("DataSource",),
         "quire.recover": ("recover",),
         "quire.samples.populate": ("populate",),
         "quire.sources.splits": ("FileInfo", "QuarantineError", "Split"),
@@ -156,6 +159,7 @@ __all__ = [
     "ClusterReport",
     "CompactionReport",
     "DataLossError",
+    "DataSource",
     "EmitReport",
     "FileInfo",
     "FormatError",

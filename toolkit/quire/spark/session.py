@@ -7,6 +7,7 @@ over quire's defaults; the caller's arguments win over both.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import os
 import re
@@ -14,6 +15,7 @@ import shlex
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +26,16 @@ from quire.interrupts import interruptible
 from quire.progress import waiting
 from quire.spark import jvm
 from quire.spark.java import find_java
+from quire.spark.shipping import install_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _lock = threading.RLock()
+_doors = weakref.WeakSet["SparkSession"]()  # the sessions that know format("quire")
 
 
 @interruptible
@@ -59,8 +64,10 @@ def session(
     with _lock:
         running = _running()
         if running is None:
-            return _start(wanted)
-        _apply(running, {key: value for key, value in wanted.items() if value is not None})
+            running = _start(wanted)
+        else:
+            _apply(running, {key: value for key, value in wanted.items() if value is not None})
+        _open_door(running)
         return running
 
 
@@ -133,6 +140,21 @@ def _apply(running: SparkSession, wanted: Mapping[str, str]) -> None:
                 _reset(running, earlier, before[earlier])
             raise _too_late(key, before[key], value) from None
         done.append(key)
+
+
+def _open_door(running: SparkSession) -> None:
+    """Let a session of Spark 4 know `format("quire")`, and (since 4.1) hand filters to it, unless somebody has said otherwise."""
+    from pyspark.errors import PySparkException
+
+    if running in _doors or not hasattr(running, "dataSource"):
+        return
+    install_on(running)  # first: what is registered takes along what the session has by then
+    with contextlib.suppress(PySparkException):  # of an old server: only this format is missing there, and Spark says so
+        # By its name: reading stands above this room.
+        running.dataSource.register(importlib.import_module("quire.read.source").DataSource)
+        if running.conf.get(PUSHDOWN, None) is None:
+            running.conf.set(PUSHDOWN, "true")
+    _doors.add(running)
 
 
 def _reset(running: SparkSession, key: str, value: str | None) -> None:

@@ -1,0 +1,74 @@
+"""The options of `format("quire")`: texts, whose names Spark passes in small letters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from quire.arguments import parse_size, whole
+from quire.errors import UsageError, choose, quoted
+from quire.storage.secret import secret
+
+READ = ("path", "version", "columns")
+STREAM = ("startingVersion", "maxCommitsPerTrigger", "maxBytesPerTrigger", "changes")
+CHANGES = ("refuse", "skip", "again")
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+?))\s*(?:,|$)")
+_FLAGS = {"true": True, "false": False}
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse what is not an option: a slip would be passed over."""
+    known = {name.lower(): name for name in (*READ, *STREAM)}
+    for name in options:
+        if name.lower() not in known and not re.match(r"(?:storage|secret)\..", name):
+            choose(name, known.values(), "option", " Those of the store are called storage.NAME, or secret.NAME for a variable's name.")
+
+
+def place(options: Mapping[str, str]) -> str:
+    """The URL of the destination."""
+    if found := options.get("path"):
+        return found
+    raise UsageError('format("quire") needs the destination: spark.read.format("quire").load("/data/out").')
+
+
+def of_store(options: Mapping[str, str]) -> dict[str, Any] | None:
+    """The options of the store: `storage.NAME` is a value, `secret.NAME` the variable that has it where the store is opened."""
+    found = dict[str, Any]()
+    for name, value in options.items():
+        kind, _, own = name.partition(".")
+        if kind == "storage":
+            found[own] = _FLAGS.get(value, value)
+        elif kind == "secret":
+            found[own] = secret(value)
+    return found or None
+
+
+def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:
+    """A whole number; None where it is not given."""
+    said = options.get(name)
+    if said is None:
+        return None
+    return whole(int(said) if re.fullmatch(r"-?[0-9]{1,30}", said.strip()) else said, name, least)
+
+
+def size(options: Mapping[str, str], name: str) -> int | None:
+    """Bytes, as in "1 GiB"; None where they are not given."""
+    said = options.get(name)
+    return None if said is None else parse_size(said, name)
+
+
+def columns(options: Mapping[str, str]) -> list[str] | None:
+    """The names in `columns`, between commas; one that holds a comma stands in backticks. None where they are not given."""
+    said = options.get("columns")
+    if said is None:
+        return None
+    found, at = list[str](), 0
+    while at < len(said):
+        if (one := _COLUMN.match(said, at)) is None:
+            break
+        found.append((one[1] or "").replace("``", "`") or one[2])
+        at = one.end()
+    if not found or at < len(said) or said.rstrip().endswith(","):
+        raise UsageError(f"columns={quoted(said, 80)} are not names between commas, as in 'dt, value' or '`a, b`, value'.")
+    return found

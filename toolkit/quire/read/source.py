@@ -1,0 +1,131 @@
+"""`spark.read.format("quire")`: Spark's own door to a destination, on all stores of quire's, with pruning. A Python data source of Spark 4.
+
+    spark.dataSource.register(quire.DataSource)            # `quire.session` has done so
+    spark.read.format("quire").option("columns", "dt, value").load("s3://lake/events").where("dt = '2026-11-21'")
+
+Spark asks for the columns in one process and plans in another, so what was found first, the version, stays in the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import datasource
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from quire.errors import RefusedError, UsageError, choose, quoted
+from quire.read import options
+from quire.read.content import Content, content
+from quire.read.filters import Filters, condition
+from quire.read.rows import Reading, pieces
+from quire.read.tasks import Pieces, rows, together
+from quire.storage import connect, destination
+from quire.storage.within import is_marked, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from quire.read.stream import StreamReader
+
+
+class DataSource(datasource.DataSource):
+    """The committed rows of a destination for `spark.read.format("quire")` and `spark.readStream.format("quire")`.
+
+        spark.dataSource.register(quire.DataSource)
+
+    Options: `version` (default: the newest when the frame is made), `columns` (names between commas), `storage.NAME` and `secret.NAME` for
+    the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`.
+    """
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.version: int | None = None  # once it is known
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "quire"
+
+    def schema(self) -> StructType:
+        """The columns of the destination, or those of them that the option `columns` names."""
+        own, made = self._content().columns()
+        found = pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())])
+        wanted = options.columns(self.options)
+        if wanted is not None:
+            for name in wanted:
+                choose(name, found.names, f"column of {self._content().url}")
+            found = pa.schema([found.field(name) for name in dict.fromkeys(wanted)])
+        return from_arrow_schema(pa.schema([field.with_nullable(True) for field in found]), prefer_timestamp_ntz=True)
+
+    def _content(self) -> Content:
+        """The content of the version that this source has taken."""
+        options.check(self.options)
+        store_options = options.of_store(self.options)
+        url = destination(options.place(self.options), store_options)
+        if is_marked(url):
+            raise RefusedError(
+                f"{plain(url)} is a table, which format('quire') does not read: quire.Table({plain(url)!r}).snapshot() is its rows, "
+                ".changes() what commits have changed."
+            )
+        version = self.version if self.version is not None else options.number(self.options, "version")
+        found = content(connect(url, store_options), url, store_options, version)
+        self.version = found.version
+        return found
+
+    def _reading(self, held: Content, schema: StructType) -> Reading:
+        """How rows of these columns are read; UsageError for columns that the destination has not, or not so."""
+        own, made = held.columns()
+        known = pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())])
+        there = from_arrow_schema(known, prefer_timestamp_ntz=True)
+        for field in schema.fields:
+            choose(field.name, known.names, f"column of {held.url}")
+            if there[field.name].dataType != field.dataType:
+                raise UsageError(
+                    f"the column {field.name!r} of {held.url} is {there[field.name].dataType.simpleString()}, and not "
+                    f"{quoted(field.dataType.simpleString(), 80)}: leave .schema() out, or cast the column afterwards."
+                )
+        columns = to_arrow_schema(schema, timezone="UTC")
+        folded = held.folded if held.spec.format == "raw" else None
+        return Reading(held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`."""
+        held = self._content()
+        return BatchReader(held, self._reading(held, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """For `spark.readStream`."""
+        from quire.read.stream import StreamReader
+
+        held = self._content()
+        return StreamReader(held, self._reading(held, schema), self.options)
+
+
+class BatchReader(datasource.DataSourceReader):
+    """One version of a destination."""
+
+    def __init__(self, held: Content, reading: Reading) -> None:
+        self.held: Content | None = held
+        self.reading = reading
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        """Keep what can be said of directories and row groups. Spark computes all filters once more, on the rows that are read."""
+        found: Filters = tuple(one for one in map(condition, filters) if one is not None)
+        self.reading = replace(self.reading, filters=found)
+        return iter(filters)
+
+    def partitions(self) -> list[datasource.InputPartition]:
+        """The pieces that the filters leave; what was planned stays here, and not with the tasks."""
+        assert self.held is not None
+        found = together(pieces(self.held, self.reading.made, self.reading.filters))
+        return [*found] or [Pieces(())]
+
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some pieces."""
+        return rows(self.reading, partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "held": None}  # the list of all files
