@@ -1,0 +1,222 @@
+"""`spark.readStream.format("quire")`: what each commit has brought, once, by the numbers of the log.
+
+An offset says through which entry of the log all commits that are published were given: `{"version": 12}`. A stream begins with the rows of
+the newest version, a commit's at a time if it has limits: `{"version": 12, "commit": 5}` has given those of commits 1 to 5. Where it begins
+is a word, so that the first batch stays the same if it has to be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+
+from quire.commit.entries import Commit, Published, Task
+from quire.commit.log import Log
+from quire.coverage.fold import Fold, Source
+from quire.coverage.uncovered import Uncovered
+from quire.errors import RefusedError, UsageError, choose
+from quire.read import options
+from quire.read.content import Content, content
+from quire.read.rows import Piece, Reading, cut, pieces
+from quire.read.tasks import rows, together
+from quire.storage import connect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
+else:
+    try:  # since Spark 4.2
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
+    except ImportError:
+        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = SupportsTriggerAvailableNow = object
+
+SNAPSHOT, LATEST = "snapshot", "latest"  # where a stream begins
+EVERYTHING = 1 << 62
+ONCE = Fold(0, (), {}, Uncovered(()))  # the rows of a segment as its commit has brought them
+Offset = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A commit as readers get it: the number of its `published`, and the tasks that have brought rows."""
+
+    version: int
+    number: int
+    tasks: tuple[Task, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its data files."""
+        return sum(file.size for task in self.tasks for file in task.data_files)
+
+
+class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The commits of a destination, one after the other."""
+
+    def __init__(self, held: Content, reading: Reading, given: Mapping[str, str]) -> None:
+        if "version" in given:
+            raise UsageError("a stream has no version: startingVersion says where it begins, and quire.read reads one version.")
+        self.reading, self.spec = reading, held.spec
+        self.commits = options.number(given, "maxCommitsPerTrigger", 1)
+        self.bytes = options.size(given, "maxBytesPerTrigger")
+        self.changes = choose(given.get("changes", "refuse"), options.CHANGES, "value of changes")
+        self.begin = self._begin(given, held.version)
+        self.target: int | None = None  # of a query that takes what is there now, and ends
+        self._log: Log | None = None
+
+    @staticmethod
+    def _begin(given: Mapping[str, str], tip: int) -> int | str:
+        said = given.get("startingVersion", SNAPSHOT)
+        if said in (SNAPSHOT, LATEST):
+            return str(said)
+        first = options.number(given, "startingVersion")
+        assert first is not None
+        if first > tip + 1:
+            raise UsageError(f"startingVersion={first} is not there yet: the last version is {tip}. 'latest' begins behind it.")
+        return max(0, first - 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_log": None}
+
+    @property
+    def log(self) -> Log:
+        """The log as far as it was read."""
+        if self._log is None:
+            self._log = Log(connect(self.reading.url, self.reading.options)).refresh()
+        return self._log
+
+    # ---------------------------------------------------------------------------------------------------------- offsets
+    def initialOffset(self) -> Offset:
+        """Where a new query begins."""
+        return {"version": self.begin}
+
+    def getDefaultReadLimit(self) -> Any:
+        """The limit that the options set."""
+        if self.bytes:
+            return ReadMaxBytes(self.bytes)
+        return ReadMaxFiles(self.commits) if self.commits else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take no later commit than those of now."""
+        self.target = self.log.refresh().tip
+
+    def reportLatestOffset(self) -> Offset:
+        """The end of the log."""
+        return {"version": self.log.refresh().tip}
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        """How far the next batch goes; `start` again if there is nothing new."""
+        until = self.log.refresh().tip if self.target is None else self.target
+        if start is None or start["version"] == LATEST:  # Spark 4.0 and 4.1 do not say where the batch begins
+            return {"version": until}
+        bounded = limit is not None and not isinstance(limit, ReadAllAvailable)
+        if start["version"] == SNAPSHOT or "commit" in start:
+            at = until if start["version"] == SNAPSHOT else start["version"]
+            return self._through_snapshot(at, start.get("commit", 0), bounded)
+        if start["version"] > self.log.tip:
+            raise RefusedError(
+                f"the log of {self.reading.url} ends at {self.log.tip}, and this stream has read up to {start['version']}: it was another "
+                "destination. Begin with a new checkpointLocation."
+            )
+        found = [one for one in self._arrivals(start["version"], until) if one.tasks]
+        if not found:
+            return start
+        sizes = [one.size for one in found]
+        return {"version": found[self._fitting(sizes) - 1 if bounded else -1].version}
+
+    def _through_snapshot(self, version: int, done: int, bounded: bool) -> Offset:
+        if not bounded:
+            return {"version": version}
+        sizes = dict[int, int]()
+        for piece in pieces(self._at(version)):
+            if piece.number > done:
+                sizes[piece.number] = sizes.get(piece.number, 0) + piece.size
+        numbers = sorted(sizes)
+        n = self._fitting([sizes[number] for number in numbers])
+        return {"version": version} if n == len(numbers) else {"version": version, "commit": numbers[n - 1]}
+
+    def _fitting(self, sizes: Sequence[int]) -> int:
+        """How many commits a batch takes: one, however large it is."""
+        n = total = 0
+        for size in sizes[: self.commits or EVERYTHING]:
+            total += size
+            if n and self.bytes and total > self.bytes:
+                break
+            n += 1
+        return n
+
+    # ------------------------------------------------------------------------------------------------------------- rows
+    def partitions(self, start: Offset, end: Offset) -> list[datasource.InputPartition]:
+        """The work of the tasks of a batch: the same for the same offsets, whenever Spark asks."""
+        if start == end or start["version"] == LATEST:
+            return []
+        version = int(end["version"])
+        if start["version"] == SNAPSHOT or "commit" in start:
+            held = self._at(version)
+            first, last = start.get("commit", 0), end.get("commit", EVERYTHING)
+            found = [piece for piece in pieces(held) if first < piece.number <= last]
+            folded = held.folded if self.spec.format == "raw" else None
+            return [replace(one, version=version, folded=folded) for one in together(found)]
+        if version > self.log.tip:
+            self.log.refresh()
+        tasks = list[datasource.InputPartition]()
+        for one in self._arrivals(start["version"], version):
+            if one.tasks:
+                self._check_there(one)
+                tasks += [replace(part, version=one.version, folded=ONCE) for part in together(self._pieces(one))]
+        return tasks
+
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some pieces."""
+        return rows(self.reading, partition)
+
+    def _at(self, version: int) -> Content:
+        return content(self.log.store, self.reading.url, self.reading.options, version)
+
+    def _arrivals(self, after: int, until: int) -> Iterator[Arrival]:
+        """The commits that were published in (after, until], in that order, less what they only write again."""
+        for version, entry in enumerate(self.log.since(after)[: max(0, until - after)], after + 1):
+            if isinstance(entry, Published) and self.log.published_at(entry.job) == version and (found := self.log.decided(entry.job)):
+                number, commit = found
+                if isinstance(commit, Commit):
+                    yield Arrival(version, number, self._new(number, commit))
+
+    def _new(self, number: int, commit: Commit) -> tuple[Task, ...]:
+        kept = self.log.in_effect(commit, reader=True)
+        new = tuple(task for task in kept if not task.coverage.removes and not task.stats.restated)
+        if commit.verb == "compact" or len(new) == len([task for task in kept if not task.stats.restated]):
+            return new
+        if self.changes == "refuse":
+            raise RefusedError(
+                f"commit {number} of {self.reading.url} ({commit.verb}) takes back rows that a stream may have been given. Set the option "
+                "changes: 'skip' passes over such commits, 'again' gives what they bring, the rows of rewritten files as they are now."
+            )
+        return new if self.changes == "again" else ()
+
+    def _pieces(self, one: Arrival) -> list[Piece]:
+        if self.spec.format != "raw":
+            return [piece for task in one.tasks for file in task.data_files for piece in cut(self.spec, file.name, file.size, one.number)]
+        found = list[Piece]()
+        for task in one.tasks:
+            said = task.coverage
+            if said.segment:
+                source = Source(one.number, said.segment, said.first, said.last, rows=task.stats.rows)
+                size = sum(file.size for file in task.data_files)
+                found.append(Piece(f"{task.folder}/", size, one.number, source=source))
+        return found
+
+    def _check_there(self, one: Arrival) -> None:
+        """UsageError where data files of a commit were superseded since, and have expired."""
+        expired = self.log.expired()
+        if expired <= one.version:
+            return
+        names = {file.name for task in one.tasks for file in task.data_files}
+        for _, commit in self.log.commits(one.number, expired):
+            if any(names.intersection(task.coverage.removes) for task in self.log.in_effect(commit, expired, reader=True)):
+                raise UsageError(
+                    f"what commit {one.number} of {self.reading.url} has brought has expired: its data files were superseded. "
+                    "Begin anew, without startingVersion and with a new checkpointLocation: a stream starts with the rows of now."
+                )
