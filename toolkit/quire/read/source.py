@@ -36,8 +36,8 @@ class DataSource(datasource.DataSource):
 
         spark.dataSource.register(quire.DataSource)
 
-    Options: `version` (default: the newest when the frame is made), `columns` (names between commas), `storage.NAME` and `secret.NAME` for
-    the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`.
+    `options`: `version` (default: the newest when the frame is made), `columns` (names between commas), `storage.NAME` and
+    `secret.NAME` for the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`.
     """
 
     def __init__(self, options: Any) -> None:
