@@ -306,6 +306,7 @@ PIPELINES = {
         Pipeline(
             "table compaction", "", few, tables.calls(*tables.COMPACTION, logs=True), OF_TABLES, states=tables.states(*tables.COMPACTION)
         ),
+        Pipeline("table cdc", "", few, tables.calls(*tables.CDC, cdc=True), OF_TABLES, states=tables.states(*tables.CDC)),
         Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
         Pipeline("table cluster", "", few, tables.calls(*tables.CLUSTERS, logs=True), OF_TABLES, states=tables.states(*tables.CLUSTERS)),
         Pipeline("table archive", "", few, tables.calls(*tables.ARCHIVES), OF_TABLES, states=tables.states(*tables.ARCHIVES)),

@@ -92,9 +92,10 @@ def seen(there: Mapping[str, bytes]) -> Rows:
 
 
 def cleaned(there: Mapping[str, bytes]) -> set[str]:
-    """The base files and logs that cleans have deleted, or are about to delete."""
+    """The base files and logs that cleans have deleted, or are about to delete; CDC logs, too, which go with their base files."""
     partitions = (part for plan in _plans(there) for part in plan["filePathsToBeDeletedPerPartition"].items())
-    return {f"{partition}/{file['filePath'].rpartition('/')[2]}" for partition, files in partitions for file in files}
+    found = {f"{partition}/{file['filePath'].rpartition('/')[2]}" for partition, files in partitions for file in files}
+    return found | {names.cdc_log_of(name) for name in found if _BASE.fullmatch(name)}
 
 
 def _plans(there: Mapping[str, bytes]) -> list[dict[str, Any]]:
@@ -225,15 +226,15 @@ def check(
         # After a power cut a file that was taken back may be there again, which nobody reads: see `seen`.
         every = (task for entry in log.outcome.values() for task in entry.get("tasks", ())) if isinstance(states, _Back) else log.tasks()
         named = {file["name"] for task in every for file in task["data_files"]}
-        loose = {name for name in outside(there) if names.file(name.rpartition("/")[2])} - named
+        loose = {name for name in outside(there) if names.file(name.rpartition("/")[2].removesuffix(names.CDC))} - named
         assert not loose, f"in the partitions, and of no commit: {sorted(loose)}"
     return log
 
 
 # ------------------------------------------------------------------------------------------------------------- the calls of a user
-def opened(dest: str, *, logs: bool = False) -> quire.Table:
-    """The table, `logs`: a merge-on-read one; to create it again changes nothing."""
-    how: dict[str, Any] = {"type": "merge_on_read", "ordering": "n"} if logs else {}
+def opened(dest: str, *, logs: bool = False, cdc: bool = False) -> quire.Table:
+    """The table, `logs`: a merge-on-read one; `cdc`: one with CDC logs; to create it again changes nothing."""
+    how: dict[str, Any] = {"type": "merge_on_read", "ordering": "n"} if logs else {"cdc": "data_before_after"} if cdc else {}
     return quire.Table.create(dest, key="id", partition_by="city", index="simple", **how)
 
 
@@ -241,11 +242,11 @@ def frame(rows: list[tuple[str, str, int]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(ROWS.names, row, strict=True)) for row in rows], ROWS)
 
 
-def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) -> Callable[[str, str, str], None]:
+def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False, cdc: bool = False) -> Callable[[str, str, str], None]:
     """Calls of verbs, each a batch of its own: a script that is started again repeats none of them."""
 
     def work(_: str, dest: str, __: str) -> None:
-        table = opened(dest, logs=logs)
+        table = opened(dest, logs=logs, cdc=cdc)
         backs = [number for number, (verb, _) in enumerate(given) if verb in (ROLLBACK, RESTORE)]
         # A batch that was taken back could come again: a script that is started again goes on after what it has taken back.
         done = backs[: len(_taken_back(table))] if backs else []
@@ -336,6 +337,7 @@ ARCHIVE, CLUSTER, ROLLBACK, RESTORE = "archive", "cluster", "rollback", "restore
 RESTORES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (RESTORE, []), ("upsert", [("a", "sf", 5)]))
 ROLLBACKS = (*UPSERTS, (ROLLBACK, []), ("delete", [("b", "sf", 4)]))
 ARCHIVES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (ARCHIVE, []), ("delete", [("b", "sf", 4)]))
+CDC = (*UPSERTS, ("delete", [("c", "la", 3)]), (CLEAN, []), ("upsert", [("b", "sf", 4)]), (ROLLBACK, []))
 CLEANS = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (CLEAN, []), ("delete", [("b", "sf", 4)]))
 COMPACTION = (
     *UPSERTS, (SCHEDULE, []), ("upsert", [("b", "sf", 3), ("e", "ny", 3)]), ("delete", [("c", "la", 3)]), (COMPACT, []),

@@ -94,6 +94,30 @@ def test_logs_go_with_the_base_files_that_a_clean_or_a_rollback_deletes(tmp_path
     assert set(ours(table)) == {"a", "d"}
 
 
+@pytest.mark.parametrize("verb", ["clean", "rollback", "remove_leftovers"])
+def test_further_logs_of_other_programs_go_with_their_base_files(tmp_path: Path, verb: str) -> None:
+    """JVM Hudi begins another log where one is full; and an attempt that did not count may have left one of its own."""
+    table = create(tmp_path, cdc="data_before_after")
+    first, second = steps(table)
+    going = first if verb == "clean" else second
+    one = next(path for path in logs(tmp_path) if f"_{going}.log.1_" in path.name)
+    stays = next(path for path in logs(tmp_path) if f"_{second if verb == 'clean' else first}.log.1_" in path.name)
+    further = [Path(str(path).replace(".log.1_", ".log.2_")) for path in (one, stays)]
+    further.append(one.with_name(f"{one.name.partition('.log.')[0]}.log.1_7-8-9.cdc"))
+    for path in further:
+        path.write_bytes(one.read_bytes())
+    if verb == "clean":
+        table.clean(versions=1, progress=False)
+    elif verb == "rollback":
+        table.rollback(second, progress=False)
+    else:
+        for path in (tmp_path / ".hoodie").glob(f"{second}*"):
+            path.unlink()
+        assert table.remove_leftovers(older_than=0)
+    assert [path.exists() for path in (one, stays, *further)] == [False, True, False, True, False]
+    assert table.doctor().healthy
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("iud"), st.integers(0, 9), st.integers(-5, 5)), min_size=1, max_size=30),

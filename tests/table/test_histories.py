@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import test_cdc_logs
 import test_changes
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from quire.commit import protocol
 from quire.coverage import checkpoint
 from quire.errors import RefusedError, StorageError
 from quire.table import file_groups, timeline
-from quire.table.format import cleaning, commits
+from quire.table.format import cleaning, commits, config, names
 from quire.table.format.names import LogFile
 from quire.table.format.schema import META
 from quire.table.table import Table
@@ -84,9 +85,15 @@ HISTORIES = st.fixed_dictionaries(
         "ordering": st.sampled_from(["ts", None]),
         "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
         "change_files": st.booleans(),
+        "cdc": st.sampled_from([None, None, *(mode.lower() for mode in config.MODES_OF_CDC)]),  # of a copy-on-write table
         "calls": st.lists(CALLS, min_size=1, max_size=6),
     }
 )
+
+
+def _has_name(name: str) -> bool:
+    """Whether a name is that of a base file."""
+    return names.base_file(name.rpartition("/")[2]) is not None
 
 
 def by_daft(folder: Path) -> Rows:
@@ -170,6 +177,8 @@ class Story:
     knew: dict[str, Known] = field(default_factory=dict)  # after each instant
     buckets: bool = False
     nine: bool = False  # of version 9
+    cdc: str | None = None  # the mode of Hudi's CDC logs
+    told: set[str] = field(default_factory=set)  # instants whose CDC logs were compared
 
     def count(self, what: str) -> None:
         self.said[what] = self.said.get(what, 0) + 1
@@ -216,6 +225,7 @@ class Story:
         if self.known is not None:
             assert self.known.rows == self.now
             self.knew.setdefault(instants[-1], self.known)
+        self.compare_cdc_logs()
         if self.known is not None or self.nine:
             return  # Daft reads no logs, and no table of version 9
         store = quire.storage.connect(self.copy.as_uri())
@@ -226,6 +236,42 @@ class Story:
         ):  # Daft stumbles over a file without rows
             assert by_daft(self.copy) == self.now, "Daft has other rows"
             self.count("Daft")
+
+    def compare_cdc_logs(self) -> None:
+        """Each lies beside its base file, and those of a commit tell what it has changed."""
+        there, before, all_known = self.copied(), Rows(), not self.said.get("archive")
+        logs = {name for name in there if name.endswith(names.CDC)}
+        assert bool(self.cdc) or not logs
+        assert logs == {name for name in map(names.cdc_log_of, filter(_has_name, there)) if name in there}, (
+            "a CDC log without its base file"
+        )
+        for instant, rows in self.states.items():
+            content = there.get(f".hoodie/{instant}.commit") if self.cdc else None
+            stats = [stat for _, stat, _ in commits.decode(content, instant).files()] if content is not None else []
+            named = {str(stat.path): set(stat.cdc_stats or ()) for stat in stats}
+            assert all((path in there) == (log in logs) for path, some in named.items() for log in some)
+            own = {log for some in named.values() for log in some}
+            assert own >= {log for log in logs if f"_{instant}.log." in log}, "a CDC log that its commit does not name"
+            if own <= logs and content is not None and instant not in self.told and all_known:
+                self.told.add(instant)
+                self.count("CDC logs")
+                self.changed([each for log in sorted(own) for each in test_cdc_logs.records(self.copy / log)], before, rows)
+            before, all_known = rows, True
+
+    def changed(self, told: list[dict[str, Any]], before: Rows, rows: Rows) -> None:
+        """The records of a commit's CDC logs lead from the rows before to those after it; of what is in new files nothing is told."""
+        seen = set[str]()
+        for each in told:
+            key = each["record_key"] if self.cdc != "data_before_after" else (each["after"] or each["before"])["id"]
+            assert each["op"] == ("i" if key not in before else "u" if key in rows else "d"), each
+            assert key not in seen, "a change is told twice"
+            assert key in before or key in rows
+            seen.add(key)
+            for image, of in (("before", before), ("after", rows)):
+                if image in each:
+                    found = each[image]
+                    assert (found and {name: found[name] for name in COLUMNS.names}) == of.get(key), each
+        assert seen >= {key for key, row in before.items() if rows.get(key) != row}, "a change is not told"
 
     def play(self, number: int, call: Call) -> None:
         """A step, and what readers see during and after it."""
@@ -432,10 +478,12 @@ class Story:
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
     """A whole history; how often what has happened."""
     logs = more.get("type") == MERGE_ON_READ
+    if more.get("type") in (MERGE_ON_READ, NINE):
+        more.pop("cdc", None)
     ordering = "ts" if logs else ordering
     sim.forget_all()
     world = sim.World(kind=sim.TABLES[kind], observe=False)
-    story = Story(world, folder, ordering, known=Known(index == "bucket") if logs else None, buckets=index == "bucket")
+    story = Story(world, folder, ordering, known=Known(index == "bucket") if logs else None, buckets=index == "bucket", cdc=more.get("cdc"))
     story.nine = more.get("type") == NINE
     how = {**more, "type": "copy_on_write", "version": 9} if story.nine else more
     with world.installed():
@@ -464,6 +512,7 @@ def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPath
     once()
     assert said["Daft"] > most // 20, said
     if most > 100:  # of fewer some may by chance lack one
+        assert said["CDC logs"] > most // 20, said
         deaths = [f"died: {then}" for then in ("again", "recover", "give up")]
         assert all(
             said.get(what, 0) >= most // 20

@@ -168,7 +168,9 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     going, changes = _going(store, planned), _changes(store, said.readable)
     there = [names.path(*each) for each in going]
     with ThreadPoolExecutor(DELETING) as pool:
-        gone = list(pool.map(lambda name: _remove(store, name), [*there, *(names.cdc_logs(there) if has.cdc else ()), *changes]))
+        gone = list(
+            pool.map(lambda name: _remove(store, name), [*there, *(file_groups.cdc_logs(store, there) if has.cdc else ()), *changes])
+        )
     files = cleaning.names_of(each for each, ok in zip(going, gone, strict=False) if ok)
     refused = cleaning.names_of(each for each, ok in zip(going, gone, strict=False) if not ok)
     store.put_if_absent(completed, cleaning.completed(files, refused, said.instant, *cleaning.retained(content, where)))
@@ -217,7 +219,7 @@ def check_done(store: Store, said: Round) -> None:
     planned = cleaning.planned(*timeline.read(store).clean_of(said.instant))
     there = {entry.name for entry in store.walk() if isinstance(entry, File)}
     going = [names.path(*each) for each in _going(store, planned)]
-    if left := [name for name in (*going, *names.cdc_logs(going)) if name in there] + _changes(store, said.readable):
+    if left := [name for name in (*going, *names.cdc_logs(there, going)) if name in there] + _changes(store, said.readable):
         raise StorageError(
             f"the store refuses to delete {len(left):,} files that the clean {said.instant} of {plain(store.url)} was to delete, as "
             f"{left[0]}; the others are gone. Look whether it lets quire delete there, and call again."

@@ -17,9 +17,8 @@ from quire.errors import RefusedError, printable
 from quire.spark.runner import LocalRunner
 from quire.storage import connect
 from quire.storage.within import marked
-from quire.table import findings
+from quire.table import file_groups, findings
 from quire.table.findings import SHOWN, Finding
-from quire.table.format import names
 from quire.table.settings import opened
 
 if TYPE_CHECKING:
@@ -140,6 +139,6 @@ def remove_leftovers(table: Services, options: Mapping[str, Any] | None, older_t
     with ThreadPoolExecutor(DELETING) as pool:
         gone = [entry.name for entry in going]
         # CDC logs first: the files that are left name them, if this call dies.
-        list(pool.map(store.remove, names.cdc_logs(gone) if table.config.cdc else ()))
+        list(pool.map(store.remove, file_groups.cdc_logs(store, gone) if table.config.cdc else ()))
         list(pool.map(store.remove, gone))
     return len(going)

@@ -120,14 +120,19 @@ def slice_at(
 
 def files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:
     """All base and log files with their partitions, in any order."""
-    for entry in _in_partitions(store):
+    for entry in in_partitions(store):
         folder, _, last = entry.name.rpartition("/")
         file = None if entry.name.startswith(f"{FOLDER}/") else names.file(last)
         if file is not None:
             yield folder, file, entry
 
 
-def _in_partitions(store: Store) -> Iterator[Entry]:
+def cdc_logs(store: Store, of: Iterable[str]) -> list[str]:
+    """The CDC logs that lie beside some files."""
+    return names.cdc_logs((entry.name for entry in in_partitions(store)), of)
+
+
+def in_partitions(store: Store) -> Iterator[Entry]:
     """All files, but not a timeline, which may have very many, where a store lists each directory by itself."""
     if not store.can_rename:  # a store of objects: all of them in one listing are fewer requests
         return store.walk()

@@ -192,7 +192,7 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     folders = [f"{names.CHANGES}/{time}" for time in taken.writes]
     changes = [entry.name for folder in folders for entry in store.walk(folder) if isinstance(entry, Entry)]
     with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(store.remove, [*taken.names(), *changes, *(names.cdc_logs(taken.names()) if has.cdc else ())]))
+        list(pool.map(store.remove, [*taken.names(), *changes, *(file_groups.cdc_logs(store, taken.names()) if has.cdc else ())]))
     rounds.remove_states(store, {*taken.writes, *taken.plans}, folder)
     store.put_if_absent(_completed(said), (rollbacks.rolled_back if one else rollbacks.restored)(taken, said.instant))
 

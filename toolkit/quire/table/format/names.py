@@ -143,9 +143,13 @@ def cdc_log_of(name: str) -> str:
     return path(partition, f"{LogFile(base.file_id, base.instant, 1, base.token).name}{CDC}")
 
 
-def cdc_logs(of: Iterable[str]) -> list[str]:
-    """The CDC logs that may lie beside some files."""
-    return [cdc_log_of(name) for name in of if base_file(name.rpartition("/")[2])]
+def cdc_logs(there: Iterable[str], of: Iterable[str]) -> list[str]:
+    """The CDC logs among the names `there` that belong to some files; of a base file other programs may write several."""
+    parts = ((name.rpartition("/")[0], base_file(name.rpartition("/")[2])) for name in of)
+    bases = {(folder, base.file_id, base.instant) for folder, base in parts if base}
+    found = ((name, *name.rpartition("/")[::2]) for name in there if name.endswith(CDC))
+    logs = ((name, folder, log_file(last.removesuffix(CDC))) for name, folder, last in found)
+    return [name for name, folder, log in logs if log and (folder, log.file_id, log.instant) in bases]
 
 
 def next_instant(known: Iterable[str], now: dt.datetime) -> str:
