@@ -616,7 +616,7 @@ MUTANTS = (
     m("an archive deletes instants before it has them", "table/archive.py", '        store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)\n', "        pass\n", first="tests/table/test_archive.py"),
     m("an archive of version 9 deletes instants before it has them", "table/archive.py", "        archived_timeline.add(store, said.instant, content, where)\n", "        pass\n", first=LSM),
     m("a call that has slept archives what was merged once more", "table/archived_timeline.py", " or instants <= _looking(store, lambda: _near(store, file)):", ":", first=LSM),
-    m("a manifest is put over that of another archive", "table/archived_timeline.py", "        store.put_if_absent(lsm.manifest(number + 1), lsm.manifest_of([*there, file]))\n", "        store.put(lsm.manifest(number + 1), lsm.manifest_of([*there, file]))\n", first=LSM),
+    m("a merge puts its manifest over that of an archive", "table/archived_timeline.py", "    store.put_if_absent(lsm.manifest(number + 1), lsm.manifest_of([*(each", "    store.put(lsm.manifest(number + 1), lsm.manifest_of([*(each", first=LSM),
     m("readers follow the number of an older manifest", "table/archived_timeline.py", "    store.remove(lsm.VERSION)  # also", "    # also", first=LSM),
     m("readers follow the number of a manifest that is gone", "table/archived_timeline.py", "    store.remove(lsm.VERSION)\n    return True\n", "    return True\n", first=LSM),
     m("a part of an archive that a dead program has left counts", "table/archived_timeline.py", " and store.get(file.name) != content:", " and False:", first=LSM),

@@ -95,6 +95,27 @@ def test_archives_are_merged_and_what_readers_do_for_them_stays_the_same(tmp_pat
     assert ours(table) == theirs(tmp_path)
 
 
+def test_an_archive_that_comes_beside_a_merge_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, _ = written(tmp_path, 1, version=9)
+    more(table, 9)
+    merged, done = lsm.merged, list[int]()
+
+    def during(*given: Any) -> bytes:
+        if not done:
+            done.append(1)
+            with monkeypatch.context() as patched:
+                patched.setattr(archived_timeline, "keep_small", lambda _: None)  # it has not come to that yet
+                more(table, 1, 200)
+        return merged(*given)
+
+    monkeypatch.setattr(lsm, "merged", during)
+    more(table, 1, 150)
+    assert done
+    times = archived(tmp_path)
+    assert (len(times), times) == (11, sorted(set(times)))
+    assert ours(table) == theirs(tmp_path)
+
+
 def test_an_archive_goes_on_behind_one_of_another_program(tmp_path: Path) -> None:
     from test_archived_timeline import archive as jvm_archive
 
