@@ -146,7 +146,8 @@ def _as_of_version_6(name: str, data: bytes) -> tuple[str, bytes]:
     if (instant := _NINE.fullmatch(name)) is None:
         return name, data
     written = instant[2] and instant[3] in names.WRITES
-    return f".hoodie/{instant[1]}.{instant[3]}", commits.encode(commits.decode_avro(data, name)) if written else data
+    name = f".hoodie/{instant[1]}.{instant[3].replace('clustering', 'replacecommit')}"
+    return name, commits.encode(commits.decode_avro(data, name)) if written else data
 
 
 def _changes(name: str, since: str) -> bool:

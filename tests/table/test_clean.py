@@ -46,9 +46,15 @@ def written(folder: Path, count: int = 5, **more: Any) -> tuple[Table, list[str]
     return table, [write(table, "upsert", each).instant for each in rows]
 
 
+def home(folder: Path) -> Path:
+    """Where the timeline lies."""
+    nine = folder / names.TIMELINE
+    return nine if nine.is_dir() else folder / names.FOLDER
+
+
 def roll_back(folder: Path, instant: str) -> None:
     """As another program does it."""
-    for path in [*(folder / ".hoodie").rglob(f"{instant}*.*"), *folder.rglob(f"*_{instant}.parquet")]:
+    for path in [*home(folder).glob(f"{instant}*"), *folder.rglob(f"*_{instant}.parquet")]:
         path.unlink()
 
 
@@ -60,8 +66,9 @@ def files(folder: Path) -> list[str]:
     )  # fmt: skip
 
 
-def test_older_slices_go_and_all_that_is_held_stays(tmp_path: Path) -> None:
-    table, instants = written(tmp_path / "trips")
+@pytest.mark.parametrize("version", [6, 9])
+def test_older_slices_go_and_all_that_is_held_stays(tmp_path: Path, version: int) -> None:
+    table, instants = written(tmp_path / "trips", version=version)
     now, before = ours(table), [ours(table.as_of(instant)) for instant in instants]
     ledger = quire.Ledger(table.url)
     version = 1 + next(n for n, commit in log_of(tmp_path / "trips").recent() if commit.tasks[-1].instant == instants[3])
@@ -230,9 +237,10 @@ def test_logs_go_with_their_slice_and_a_pending_plan_keeps_its_files(tmp_path: P
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
+@pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["pin", "savepoint", "another program's savepoint", "another clean", "rolled back"])
-def test_what_comes_while_a_clean_is_planned_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    table, instants = written(tmp_path / "trips", 4)
+def test_what_comes_while_a_clean_is_planned_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int) -> None:
+    table, instants = written(tmp_path / "trips", 4, version=version)
     before, done, plan = ours(table.as_of(instants[1])), list[Any](), stored.plan
 
     def during(*given: Any) -> bytes:
@@ -246,7 +254,7 @@ def test_what_comes_while_a_clean_is_planned_counts(tmp_path: Path, monkeypatch:
             elif kind == "savepoint":
                 table.savepoint(instants[1])
             elif kind == "another program's savepoint":
-                (tmp_path / f"trips/.hoodie/{instants[1]}.savepoint.inflight").touch()
+                (home(tmp_path / "trips") / f"{instants[1]}.savepoint.inflight").touch()
             elif kind == "another clean":
                 done.append(clean(table, versions=2))
             else:
@@ -265,8 +273,9 @@ def test_what_comes_while_a_clean_is_planned_counts(tmp_path: Path, monkeypatch:
         assert ours(table) == theirs(tmp_path / "trips")
 
 
-def test_a_clean_beside_a_savepoint_wins_or_loses_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, instants = written(tmp_path / "trips", 3)
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_clean_beside_a_savepoint_wins_or_loses_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    table, instants = written(tmp_path / "trips", 3, version=version)
     save, done = stored.savepoint, list[int]()
 
     def during(*given: Any) -> bytes:
@@ -282,8 +291,9 @@ def test_a_clean_beside_a_savepoint_wins_or_loses_whole(tmp_path: Path, monkeypa
     assert table.savepoint() == instants[2]
 
 
-def test_a_writer_whose_slices_were_cleaned_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, _ = written(tmp_path / "trips", 2)
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_writer_whose_slices_were_cleaned_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    table, _ = written(tmp_path / "trips", 2, version=version)
     write_files, done = closer.write.write, list[int]()
 
     def during(*given: Any, **more: Any) -> Any:
@@ -316,8 +326,9 @@ def test_a_clean_beside_a_writer_ends_none_of_its_rounds(tmp_path: Path, monkeyp
     assert ours(table)["a"]["fare"] == theirs(tmp_path / "trips")["a"]["fare"] == 8.0
 
 
-def test_a_clean_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, _ = written(tmp_path / "trips", 4)
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_clean_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    table, _ = written(tmp_path / "trips", 4, version=version)
     now = ours(table)
     remove, left = LocalStore.remove, [3]
 
@@ -333,16 +344,17 @@ def test_a_clean_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             clean(table)
     assert ours(table) == theirs(tmp_path / "trips") == now
-    assert not list((tmp_path / "trips/.hoodie").glob("*.clean"))
+    assert not list(home(tmp_path / "trips").glob("*.clean"))
     write(table, "upsert", frame(("a", "sf", 8, 8.0)))
-    assert len(list((tmp_path / "trips/.hoodie").glob("*.clean"))) == 1
+    assert len(list(home(tmp_path / "trips").glob("*.clean"))) == 1
     assert [isinstance(e, Expired) for e in log_of(tmp_path / "trips").entries].count(True) == 1, "once is enough"
     assert clean(table).slices == 1
 
 
-def test_a_slice_that_is_read_again_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_slice_that_is_read_again_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Between the slot and the deletion another program rolls the newest commit back."""
-    table, instants = written(tmp_path / "trips", 3)
+    table, instants = written(tmp_path / "trips", 3, version=version)
     before = ours(table.as_of(instants[1]))
     carry_out = cleaning.carry_out
 
@@ -389,9 +401,12 @@ def test_a_savepoint_that_was_not_made_is_not_told_as_one(tmp_path: Path, monkey
     assert table.savepoints().empty
 
 
-def test_a_file_that_the_store_does_not_delete_is_told_and_hinders_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_file_that_the_store_does_not_delete_is_told_and_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     """A lake with a legal hold: every writer publishes the clean before it begins."""
-    table, instants = written(tmp_path / "trips", 3)
+    table, instants = written(tmp_path / "trips", 3, version=version)
     remove = LocalStore.remove
 
     def refusing(self: Any, name: str) -> None:
@@ -406,7 +421,7 @@ def test_a_file_that_the_store_does_not_delete_is_told_and_hinders_nobody(tmp_pa
         write(table, "upsert", frame(("a", "sf", 9, 9.0)))
         with pytest.raises(StorageError, match="call again"):
             clean(table)
-    (done, *_) = sorted((tmp_path / "trips/.hoodie").glob("*.clean"))
+    (done, *_) = sorted(home(tmp_path / "trips").glob("*.clean"))
     said = avro_file.record(done.read_bytes(), "clean")["partitionMetadata"]
     assert [len(part["failedDeleteFiles"]) for _, part in sorted(said.items())] == [0, 1]
     assert clean(table).files == 1
@@ -491,14 +506,56 @@ def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
     assert "read, not held" in refused(older.savepoint)
 
 
-def test_a_savepoint_is_made_once_and_holds_what_another_program_has_saved(tmp_path: Path) -> None:
-    table, instants = written(tmp_path / "trips", 3)
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_savepoint_is_made_once_and_holds_what_another_program_has_saved(tmp_path: Path, version: int) -> None:
+    table, instants = written(tmp_path / "trips", 3, version=version)
     assert table.savepoint(comment="Größe") == table.savepoint(comment="again") == instants[2]
     assert table.savepoints()[["instant", "comment", "by"]].to_numpy().tolist() == [[instants[2], "Größe", "quire"]]
-    (tmp_path / f"trips/.hoodie/{instants[0]}.savepoint.inflight").touch()  # of a program that is just making it
+    (home(tmp_path / "trips") / f"{instants[0]}.savepoint.inflight").touch()  # of a program that is just making it
     assert len(table.savepoints()) == 1
     assert clean(table).slices == 2
     assert set(ours(table.as_of(instants[0]))) == {"a", "b", "n0"}
     table.delete_savepoint(instants[0])
     assert clean(table).slices == 2
     assert not protocol.open_jobs(connect(f"table+{table.url}"), log_of(tmp_path / "trips"))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_of_two_calls_that_hold_one_instant_at_once_one_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """In version 9 its name says when it was made: two of them would be two savepoints of one instant."""
+    table, instants = written(tmp_path / "trips", 2, version=version)
+    save, done = stored.savepoint, list[str]()
+
+    def during(*given: Any) -> bytes:
+        said = save(*given)
+        if not done:
+            done.append("")
+            done[0] = table.savepoint(comment="the first one")
+        return said
+
+    monkeypatch.setattr(stored, "savepoint", during)
+    assert table.savepoint(comment="the second one") == done[0] == instants[1]
+    assert len(list(home(tmp_path / "trips").glob("*.savepoint"))) == 1
+    assert table.savepoints()["comment"].tolist() == ["the first one"]
+    table.delete_savepoint(instants[1])
+    assert not list(home(tmp_path / "trips").glob("*.savepoint*"))
+
+
+def test_a_clean_and_a_savepoint_of_version_9_say_when_they_ended_and_what_jvm_hudi_asks(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 4, version=9)
+    table.savepoint(instants[1])
+    report = clean(table)
+    there = {path.name for path in home(tmp_path / "trips").iterdir() if path.name.startswith(report.instant)}
+    ended = names.after(report.instant)
+    assert there == {f"{report.instant}.clean.requested", f"{report.instant}.clean.inflight", f"{report.instant}_{ended}.clean"}
+    (saved,) = home(tmp_path / "trips").glob("*.savepoint")
+    assert instants[3] < saved.name.partition("_")[2][:17] < report.instant
+    said = avro_file.record((home(tmp_path / "trips") / f"{report.instant}_{ended}.clean").read_bytes(), "it")
+    assert (said["startCleanTime"], said["earliestCommitToRetain"], said["totalFilesDeleted"]) == (
+        report.instant,
+        instants[3],
+        report.files,
+    )
+    assert ended < write(table, "upsert", frame(("z", "sf", 9, 9.0))).instant
+    assert table.doctor().healthy
+    assert table.timeline()["action"].tolist().count("clean") == 1

@@ -277,8 +277,6 @@ class Story:
         """A step, and what readers see during and after it."""
         if (call.operation == "compact" and self.known is None) or (call.operation == "cluster" and self.buckets):
             return
-        if self.nine and call.operation in ("clean", "cluster"):
-            return
         self.count(call.operation)
         if call.operation == "checkpoint":
             self.as_user(lambda: checkpoint.write(LOCAL, self.world.dest, None, self.world.store(self.world.dest)))

@@ -20,7 +20,7 @@ from quire.storage import Store, plain
 from quire.table import file_groups, retention, rounds, timeline
 from quire.table.file_groups import Slice
 from quire.table.format import cleaning, names
-from quire.table.format.config import VERSION, TableConfig
+from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.retention import Keep
 from quire.table.rounds import Round
@@ -57,7 +57,7 @@ class Clean:
         counts = {"slices": found.slices, "files": sum(map(len, found.files.values())), "bytes": found.size}
         said = Round(
             instant=view.drawn, action=CLEAN, version=view.version, operation=CLEAN, inserts=(), counts=counts, held=tuple(saved),
-            readable=found.readable,
+            readable=found.readable, ended=view.ended,
         )  # fmt: skip
         first = next(instant for instant in line.completed if instant.time >= found.readable)
         newest = line.completed[-1].time
@@ -129,7 +129,9 @@ class Savepoint:
         files = cleaning.names_of(
             (one.partition, name.rpartition("/")[2]) for one in slices for name in (one.name, *one.logs) if name
         )  # fmt: skip
-        said = Round(instant=self.instant, action=SAVEPOINT, version=view.version, operation=SAVEPOINT, inserts=(), counts={})
+        said = Round(
+            instant=self.instant, action=SAVEPOINT, version=view.version, operation=SAVEPOINT, inserts=(), counts={}, ended=view.ended
+        )  # fmt: skip
         return said, cleaning.savepoint(files, BY, int(dt.datetime.now(dt.UTC).timestamp() * 1000), self.comment)
 
 
@@ -154,16 +156,17 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     Nothing happens where another program has upgraded the table, or keeps a metadata table of it, which would name what is gone.
     """
     has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
-    completed = f"{names.FOLDER}/{Instant(said.instant, said.action).name}"
-    if has.version != VERSION or has.metadata or store.stat(completed) is not None:
+    if not rounds.fits(has, said) or has.metadata or _done(store, said):
         return
-    under_way = f"{names.FOLDER}/{Instant(said.instant, said.action, 'inflight').name}"
+    folder = rounds.folder_of(said)
+    completed = f"{folder}/{Instant(said.instant, said.action, ended=said.ended).name}"
+    under_way = f"{folder}/{Instant(said.instant, said.action, 'inflight').name}"
     if said.operation == SAVEPOINT:
         store.put(under_way, b"")
         store.put_if_absent(completed, content)
         return
     planned = cleaning.planned(content, where)
-    store.put_if_absent(f"{names.FOLDER}/{Instant(said.instant, said.action, 'requested').name}", content)
+    store.put_if_absent(f"{folder}/{Instant(said.instant, said.action, 'requested').name}", content)
     store.put(under_way, content)
     going, changes = _going(store, planned), _changes(store, said.readable)
     there = [names.path(*each) for each in going]
@@ -174,6 +177,20 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     files = cleaning.names_of(each for each, ok in zip(going, gone, strict=False) if ok)
     refused = cleaning.names_of(each for each, ok in zip(going, gone, strict=False) if not ok)
     store.put_if_absent(completed, cleaning.completed(files, refused, said.instant, *cleaning.retained(content, where)))
+
+
+def _done(store: Store, said: Round) -> bool:
+    """Whether a clean or a savepoint has come into effect; another savepoint of its instant is as good."""
+    if said.operation == SAVEPOINT:
+        return bool(saved_at(store, rounds.folder_of(said), said.instant))
+    return store.stat(f"{rounds.folder_of(said)}/{Instant(said.instant, said.action, ended=said.ended).name}") is not None
+
+
+def saved_at(store: Store, folder: str, instant: str = "") -> list[Instant]:
+    """The savepoints that are made, of an instant or all of them, in their order."""
+    there = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(folder) if isinstance(entry, File))
+    made = (each for each in there if each and each.action == SAVEPOINT and each.state == "completed")
+    return sorted(each for each in made if instant in ("", each.time) and bool(each.ended) == (folder == names.TIMELINE))
 
 
 def _remove(store: Store, name: str) -> bool:
@@ -192,7 +209,7 @@ def _going(store: Store, planned: Planned) -> list[tuple[str, str]]:
 
     A file that is read by now stays: a commit that superseded it may have been rolled back since, or somebody has forged the plan.
     """
-    newest = file_groups.newest(store, timeline.read(store), logs=True)
+    newest = file_groups.newest(store, timeline.current(store), logs=True)
     current = {name for one in newest for name in (one.name, *one.logs)}
     every = ((partition, file.name) for partition, files in planned.items() for file in files)
     return [each for each in every if names.path(*each) not in current]
@@ -209,14 +226,14 @@ def check_done(store: Store, said: Round) -> None:
 
     RefusedError where another program keeps the table differently by now; StorageError where the store has refused to delete files.
     """
-    if store.stat(f"{names.FOLDER}/{Instant(said.instant, said.action).name}") is None:
+    if not _done(store, said):
         raise RefusedError(
             f"the {said.operation} {said.instant} of {plain(store.url)} has changed nothing: another program has upgraded the table "
             "meanwhile, or keeps a metadata table of it. table.adopt() drops a metadata table; then call again."
         )
     if said.operation != CLEAN:
         return
-    planned = cleaning.planned(*timeline.read(store).clean_of(said.instant))
+    planned = cleaning.planned(*timeline.current(store).clean_of(said.instant))
     there = {entry.name for entry in store.walk() if isinstance(entry, File)}
     going = [names.path(*each) for each in _going(store, planned)]
     if left := [name for name in (*going, *names.cdc_logs(there, going)) if name in there] + _changes(store, said.readable):

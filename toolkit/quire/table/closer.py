@@ -50,7 +50,7 @@ from quire.table.format.names import Instant
 from quire.table.format.schema import storable
 from quire.table.rounds import ARCHIVE, BACK, CLUSTER, DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
 from quire.table.settings import Settings, opened
-from quire.table.timeline import CLEAN, COMPACTION, REPLACE, SAVEPOINT
+from quire.table.timeline import CLEAN, CLUSTERING, COMPACTION, REPLACE, SAVEPOINT
 from quire.table.view import Body, View, look, there
 from quire.table.write import columns, output, sort, tag, targets, write
 from quire.table.write import commit as made
@@ -119,6 +119,8 @@ class TableCloser:
         if not said.planned and not rounds.leaves_instant(done):
             return  # nothing of the table has changed
         pending = COMPACTION if said.operation == made.COMPACT else said.action
+        if said.operation == CLUSTER and said.ended:
+            pending = CLUSTERING  # as it is called until it has completed, since layout 2
         states = [Instant(said.instant, pending, state) for state in ("requested", "inflight")]
         states.append(Instant(said.instant, pending, ended=said.ended))
         asked, under_way, completed = (f"{rounds.folder_of(said)}/{instant.name}" for instant in states)

@@ -158,7 +158,7 @@ class Clustering(Service):
         """Do nothing, and say what is to be done."""
         began = time.monotonic()
         self.log = protocol.recover(self.store)
-        line = timeline.read(self.store)
+        line = timeline.current(self.store)
         layout = self._layout(line)
         found = self._all(line, layout)
         return dataclasses.replace(
@@ -171,13 +171,13 @@ class Clustering(Service):
         began, done = time.monotonic(), list[Commit]()
         with with_state("What was clustered stays so; call again to go on."):
             self.log = protocol.recover(self.store)
-            self._layout(timeline.read(self.store))  # what is wrong is said before anything is done
+            self._layout(timeline.current(self.store))  # what is wrong is said before anything is done
             for head in unfinished(self.store, self.log):
                 self._carry_out(*clustering.asked_for(head.intent), done)
-            layout = self._layout(timeline.read(self.store))  # which one of these may have set
+            layout = self._layout(timeline.current(self.store))  # which one of these may have set
             for _ in range(LOOKS):
                 missed = False
-                for piece in self._pieces(timeline.read(self.store), layout):
+                for piece in self._pieces(timeline.current(self.store), layout):
                     if self.asked.limit is not None and done and time.monotonic() - began >= self.asked.limit:
                         return self._report(began, layout, done)
                     missed |= not self._carry_out([(one.partition, one.group) for one in piece], layout, done)
@@ -297,7 +297,7 @@ class Clustering(Service):
         assert self.log is not None
         said = [rounds.round_of(commit.tasks[-1]) for commit in done]
         files = [file for commit in done for file in commit.tasks[-1].data_files]
-        left = len(self._all(timeline.read(self.store), layout))
+        left = len(self._all(timeline.current(self.store), layout))
         return ClusterReport(
             plain(self.dest), tuple(each.instant for each in said), sum(len(ids) for each in said for ids in each.replaced.values()),
             len(files), sum(each.counts.get("rows", 0) for each in said), sum(each.counts.get("read", 0) for each in said),

@@ -91,7 +91,7 @@ class Cluster:
         counts = {"rows": made.totals(written)["kept"], "read": sum(one.size + one.logged for one in self.slices)}
         said = Round(
             instant=view.drawn, action=REPLACE, version=view.version, operation=CLUSTER, inserts=(), counts=counts, replaced=ended,
-            saw=named, columns=named,
+            saw=named, columns=named, ended=view.ended,
         )  # fmt: skip
         extra = {made.JOB: closing.job, LAYOUT: mark(self.layout)}
         content = made.metadata(written, self.config.name, self.columns, CLUSTER, extra, replaced=ended)

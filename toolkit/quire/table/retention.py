@@ -61,13 +61,14 @@ def dead(store: Store, line: Timeline, keep: Keep, held: Iterable[str], pinned: 
     the oldest pin on may be pinned, too, so all of these stay.
     """
     held, files, count, readable = sorted(held), dict[Key, tuple[Entry, ...]](), 0, ""
+    ended = line.ends(())  # a slice was read until then, where the timeline says it
     for key, there in file_groups.everything(store, line).items():
         gone = list[Entry]()
         slices = list(_slices(there))
         ends = [instant for instant, _ in slices[1:]] + [line.replaced.get(key, "")]
         newer = len(slices) - 1 + bool(ends[-1])
         for number, ((begun, entries), end) in enumerate(zip(slices, ends, strict=True)):
-            if not end or (pinned and end > pinned) or not keep.goes(end, newer - number) or _holds(held, begun, end):
+            if not end or (pinned and end > pinned) or not keep.goes(ended.get(end, end), newer - number) or _holds(held, begun, end):
                 continue
             gone += entries
             count, readable = count + 1, max(readable, end)

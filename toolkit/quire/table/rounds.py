@@ -378,7 +378,7 @@ def pending_elsewhere(log: Log, line: Timeline) -> Instant | None:
 
 def _hindered(log: Log, mine: Round) -> bool:
     """Whether a plan, or a clustering, would lack logs that another program is writing; or a plan name what another plan names."""
-    line = timeline.read(log.store)
+    line = timeline.current(log.store)
     plans = {group for (_, group), instant in line.compacting().items() if instant != mine.instant}
     return bool(plans & set(mine.planned)) or pending_elsewhere(log, line) is not None
 
@@ -419,7 +419,7 @@ def _holds_others(log: Log, mine: Round) -> bool:
     if mine.operation == SAVEPOINT:
         return any(other.operation == ARCHIVE and other.instant > mine.instant for other in others)
     # Other programs make savepoints, too, of which the log knows nothing.
-    return any(other.instant == mine.instant for other in others) or bool(timeline.read(log.store).savepoints - set(mine.held))
+    return any(other.instant == mine.instant for other in others) or bool(timeline.current(log.store).savepoints - set(mine.held))
 
 
 def _takes_what_is_held(log: Log, mine: Round) -> bool:

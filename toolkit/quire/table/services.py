@@ -115,7 +115,6 @@ class Services:
         with the index "bucket", and where another program is writing.
         """
         self._check_newest()
-        config.check_kept(self.config, self.url, "clustered")
         asked = LayOut.of(sort, curve, partitions, plan_size, time_limit)
         to = marked(self.url)
         runner = LocalRunner() if flag(dry_run, "dry_run") else runner_of(spark, connect(to, self._options))
@@ -140,7 +139,6 @@ class Services:
         should be done by then. Returns a `CleanReport`. Raises UsageError for other arguments, RefusedError for a table that quire may not
         write.
         """
-        config.check_kept(self.config, self.url, "cleaned")
         return upkeep.clean(self._service("cleaned", progress), keep_for, versions, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible
@@ -201,7 +199,6 @@ class Services:
         its files.
         """
         at = None if instant is None else _exact(instant)
-        config.check_kept(self.config, self.url, "held")
         return upkeep.savepoint(self._service("held", False), at, comment)
 
     def savepoints(self) -> pd.DataFrame:
@@ -221,7 +218,6 @@ class Services:
 
         `instant` is that of the savepoint. Raises UsageError where there is none.
         """
-        config.check_kept(self.config, self.url, "changed")
         upkeep.delete_savepoint(self._service("changed", False).store, _exact(instant))
 
     @interruptible
@@ -273,7 +269,6 @@ class Services:
         a table that quire does not write.
         """
         self._check_newest()
-        config.check_kept(self.config, self.url, "cleared of leftovers")
         return doctor.remove_leftovers(self, self._options, older_than)
 
     def _check_newest(self) -> None:

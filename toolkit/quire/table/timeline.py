@@ -22,7 +22,7 @@ from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
 LOOKS = 3  # at a timeline that is archived meanwhile
-COMPACTION, CLEAN, SAVEPOINT = "compaction", "clean", "savepoint"
+COMPACTION, CLEAN, SAVEPOINT, CLUSTERING = "compaction", "clean", "savepoint", "clustering"
 REPLACE = "replacecommit"  # brings files, and ends file groups
 WRITES = names.WRITES
 

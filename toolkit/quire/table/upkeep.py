@@ -129,7 +129,7 @@ def clean(service: Service, keep_for: str | float | None, versions: int | None, 
 
 def _dead(service: Service, log: Log, asked: Mapping[str, object]) -> Dead:
     """The files that may go, as it looks now."""
-    line = timeline.read(service.store)
+    line = timeline.current(service.store)
     return retention.dead(service.store, line, cleaning.keep_of(asked), line.savepoints, cleaning.pinned(log))
 
 
@@ -137,7 +137,7 @@ def _report(service: Service, began: float, found: Dead | Commit | None) -> Clea
     """The report of files that would be deleted, of a commit, or of nothing."""
     assert service.log is not None
     report = CleanReport(
-        plain(service.dest), savepoints=tuple(sorted(timeline.read(service.store).savepoints)),
+        plain(service.dest), savepoints=tuple(sorted(timeline.current(service.store).savepoints)),
         pinned=tuple(sorted({*service.log.pins().values()})), dry_run=isinstance(found, Dead), version=service.log.tip,
         seconds=time.monotonic() - began,
     )  # fmt: skip
@@ -246,12 +246,12 @@ def savepoint(service: Service, instant: str | None, comment: str) -> str:
     opened(service.store)
     with with_state("Call again."):
         protocol.recover(service.store)
-        line = timeline.read(service.store)
+        line = timeline.current(service.store)
         at = instant if instant is not None else next((each.time for each in reversed(line.completed)), "")
         if not at:
             raise UsageError(f"nothing has been written into {plain(service.dest)} yet: there is nothing to hold.")
         cleaning.check_instant(line, at, plain(service.dest))
-        if at in _completed(service.store):
+        if cleaning.saved_at(service.store, line.folder, at):
             return at
         intent = {"verb": SAVEPOINT, "operation": SAVEPOINT, "dest": service.dest, "instant": at, "comment": comment}
         identity = Identity(intent, SPEC, choice("auto", service.store), closer=TABLE, empty=UNSAID)
@@ -264,17 +264,13 @@ def delete_savepoint(store: Store, instant: str) -> None:
     """See `Table.delete_savepoint`."""
     opened(store)
     protocol.recover(store)  # one that is committed is made first
-    if instant not in timeline.read(store).savepoints:
-        saved = sorted(timeline.read(store).savepoints)
+    line = timeline.current(store)
+    if instant not in line.savepoints:
+        saved = sorted(line.savepoints)
         has = f"It has: {', '.join(saved[:5])}{', …' if len(saved) > 5 else ''}." if saved else "It has none."
         raise UsageError(f"{plain(store.url)} has no savepoint at {quoted(instant, 40)}. {has}")
-    for state in (Instant(instant, SAVEPOINT), Instant(instant, SAVEPOINT, "inflight")):
-        store.remove(f"{names.FOLDER}/{state.name}")
-
-
-def _completed(store: Store) -> set[str]:
-    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(names.FOLDER))
-    return {each.time for each in found if each and each.action == SAVEPOINT and each.state == "completed"}
+    for state in (*cleaning.saved_at(store, line.folder, instant), Instant(instant, SAVEPOINT, "inflight")):
+        store.remove(f"{line.folder}/{state.name}")
 
 
 def savepoints(store: Store, folder: str) -> pd.DataFrame:
@@ -282,10 +278,8 @@ def savepoints(store: Store, folder: str) -> pd.DataFrame:
     import pandas as pd
 
     rows = list[tuple[str, str, dt.datetime, str]]()
-    for instant in sorted(timeline.read(store, folder).savepoints):
-        name = f"{folder}/{Instant(instant, SAVEPOINT).name}"
-        if store.stat(name) is None:
-            continue  # it is just being made
+    for instant in cleaning.saved_at(store, folder):
+        name = f"{folder}/{instant.name}"
         by, at, comment = stored.saved(store.get(name), f"{store.url}/{name}")
-        rows.append((instant, comment, dt.datetime.fromtimestamp(at / 1000, dt.UTC), by))
+        rows.append((instant.time, comment, dt.datetime.fromtimestamp(at / 1000, dt.UTC), by))
     return pd.DataFrame(rows, columns=["instant", "comment", "made", "by"])

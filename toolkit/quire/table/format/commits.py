@@ -105,7 +105,7 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(CommitMetadata
 
 def requested(action: str) -> bytes:
     """The content of a write that has been asked for: of a replacecommit a record that plans nothing, as Hudi's overwrites have it."""
-    if action != "replacecommit":
+    if names.ACTIONS[action] != "replacecommit":
         return b""
     return avro_file.of_record({"version": 1}, _REQUESTED)
 
