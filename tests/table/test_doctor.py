@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_clean import clean, written
+from test_archived_timeline import lay, leave, line_of
+from test_clean import clean, home, written
 from test_lost import NEW, A, B, beside, change, compacted, scheduled, table_of
 from test_writes import LOCAL, frame, ours, write
 
@@ -75,14 +76,16 @@ def test_a_table_without_a_write_is_healthy(tmp_path: Path) -> None:
     assert table.doctor(records=True, spark=quire.LocalRunner()).records == 0
 
 
-def test_an_empty_instant_is_found_and_its_advice_mends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_empty_instant_is_found_and_its_advice_mends_it(tmp_path: Path, version: int) -> None:
     place = tmp_path / "trips"
-    table, instants = written(place, 3)
-    (place / f".hoodie/{instants[-1]}.commit").write_bytes(b"")
+    table, instants = written(place, 3, version=version)
+    (done,) = (path for path in home(place).glob(f"{instants[-1]}*.commit"))
+    done.write_bytes(b"")
     found = finding(table, "empty instant")
     assert instants[-1] in found.names[0]
-    assert f"delete all that .hoodie has of {instants[-1]}" in found.mend
-    for path in (place / ".hoodie").glob(f"{instants[-1]}.*"):
+    assert f"delete all that {home(place).relative_to(place)} has of {instants[-1]}" in found.mend
+    for path in home(place).glob(f"{instants[-1]}*"):
         path.unlink()
     quire.recover(place)
     table.remove_leftovers(older_than=0)
@@ -122,9 +125,10 @@ def test_superseded_files_that_a_clean_took_are_not_missed(tmp_path: Path) -> No
     assert table.doctor().healthy
 
 
-def test_leftovers_of_a_dead_program_are_found_and_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_leftovers_of_a_dead_program_are_found_and_deleted(tmp_path: Path, version: int) -> None:
     place = tmp_path / "trips"
-    table, _ = written(place, 2)
+    table, _ = written(place, 2, version=version)
     left = left_by_a_dead_program(place)
     found = finding(table, "leftover files")
     assert (found.count, found.bytes, found.mend) == (1, left.stat().st_size, "table.remove_leftovers()")
@@ -137,14 +141,15 @@ def test_leftovers_of_a_dead_program_are_found_and_deleted(tmp_path: Path) -> No
     assert (table.doctor().healthy, ours(table)) == (True, before)
 
 
-def test_files_of_a_write_that_is_under_way_are_nobodys_leftovers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_files_of_a_write_that_is_under_way_are_nobodys_leftovers(tmp_path: Path, version: int) -> None:
     place = tmp_path / "trips"
-    table, _ = written(place, 2)
+    table, _ = written(place, 2, version=version)
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
     at = names.next_instant((), now)
     left = left_by_a_dead_program(place, at)
     for state in ("requested", "inflight"):
-        (place / ".hoodie" / names.Instant(at, "commit", state).name).write_bytes(b"")  # type: ignore[arg-type]
+        (home(place) / names.Instant(at, "commit", state).name).write_bytes(b"")  # type: ignore[arg-type]
     assert table.doctor().healthy
     assert table.remove_leftovers(older_than=0) == 0
     assert left.exists()
@@ -349,15 +354,16 @@ def test_rows_in_logs_whose_plan_was_deleted_are_told_and_stay(tmp_path: Path) -
     assert table.doctor().healthy
 
 
-def test_a_table_whose_timeline_was_lost_loses_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_table_whose_timeline_was_lost_loses_no_file(tmp_path: Path, version: int) -> None:
     place = tmp_path / "trips"
-    table, instants = written(place, 2)
+    table, instants = written(place, 2, version=version)
     for path in base_files(place):
         aged(path)
-    kept = {path: path.read_bytes() for at in instants for path in (place / ".hoodie").glob(f"{at}*")}
+    kept = {path: path.read_bytes() for at in instants for path in home(place).glob(f"{at}*")}
     for path in kept:
         path.unlink()
-    assert "put back .hoodie from a copy" in finding(table, "files without a timeline").mend
+    assert f"put back {home(place).relative_to(place)} from a copy" in finding(table, "files without a timeline").mend
     there = base_files(place)
     assert table.remove_leftovers(older_than=0) == 0
     assert base_files(place) == there
@@ -392,6 +398,18 @@ def test_instants_that_another_program_is_archiving_are_not_missed(tmp_path: Pat
     archive.write_bytes(b"")
     for path in (place / ".hoodie").glob(f"{instants[1]}*"):
         path.unlink()
+    there = base_files(place)
+    assert "leftover files" not in kinds(table)
+    assert table.remove_leftovers(older_than=0) == 0
+    assert base_files(place) == there
+
+
+def test_what_was_archived_between_others_in_version_9_is_nobodys_leftover(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, instants = written(place, 4, version=9)
+    done = {each.time: each for each in line_of(place).completed}[instants[1]]
+    lay(place, [[(done.time, done.ended, done.action)]])
+    leave(place, {done.time})
     there = base_files(place)
     assert "leftover files" not in kinds(table)
     assert table.remove_leftovers(older_than=0) == 0
