@@ -82,6 +82,8 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
     compact()
     agree()
     bring("jvm", 4, {**NEVER, **CLUSTERS} if type == "version 9" else NEVER)
+    newest = timeline.current(quire.storage.connect(table.url)).completed[-1].action
+    assert (newest == "replacecommit") == (type == "version 9"), "the JVM has clustered what it has written, and what quire has"
     at_savepoint = dict(expected)
     held = table.savepoint(comment="kept")
     assert by_id(jvm.read(table.url, {"as.of.instant": held})) == at_savepoint

@@ -181,6 +181,16 @@ def test_what_stays_by_time_and_by_versions(tmp_path: Path) -> None:
     assert clean(table, versions=None, keep_for=0).slices == 8
 
 
+def test_a_slice_stays_as_long_as_since_the_commit_that_superseded_it_has_ended(tmp_path: Path) -> None:
+    """Of a commit that another program began long before: readers of the slice are as new as its end."""
+    table, instants = written(tmp_path / "trips", 3, version=9)
+    (late,) = home(tmp_path / "trips").glob(f"{instants[2]}_*")
+    late.rename(late.with_name(f"{instants[2]}_{int(instants[2][:4]) + 1}{instants[2][4:]}.commit"))
+    store = connect(table.url)
+    for since, slices in ((instants[2], 2), (f"{int(instants[2][:4]) + 2}{instants[2][4:]}", 4)):
+        assert retention.dead(store, timeline.current(store), Keep(since=since), ()).slices == slices
+
+
 @pytest.mark.timeout(60)
 def test_a_file_group_of_very_many_slices_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A work that grows with the square would take hours."""
