@@ -543,7 +543,7 @@ MUTANTS = (
     m("a commit of version 9 that ends at a round's instant does not end the round", "table/rounds.py", "_Touched(said.ended or said.instant, _groups", "_Touched(said.instant, _groups", first="tests/table/test_table_rounds.py"),
     m("a commit of version 9 appears in a table of version 6", "table/rounds.py", "has.version == (NEWER if said.ended else VERSION) and", "True or", first=NINE),
     m("a table that was upgraded to version 9 is written", "table/format/config.py", "dict(self.others).get(_INITIAL) == str(NEWER)", "True", first=NINE),
-    m("a table of version 9 is maintained as one of version 6", "table/services.py", '        config.check_kept(self.config, self.url, "maintained")\n', "", first=NINE),
+    m("a table of version 9 is maintained as one of version 6", "table/maintaining.py", "line = timeline.current(store)", "line = timeline.read(store)", first="tests/table/test_maintain.py"),
     m("a slice goes that was read until a commit ended", "table/retention.py", "keep.goes(ended.get(end, end), newer - number)", "keep.goes(end, newer - number)", first="tests/table/test_clean.py"),
     m("two savepoints of one instant are made", "table/cleaning.py", "    if said.operation == SAVEPOINT:\n        return bool(saved_at", "    if False:\n        return bool(saved_at", first="tests/table/test_clean.py"),
     m("a clustering of version 9 is called as of version 6", "table/closer.py", "if said.operation == CLUSTER and said.ended:", "if False:", first=LAID),

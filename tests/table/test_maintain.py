@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from test_clean import files, refused, written
 from test_compaction import table_with_logs
 from test_writes import LOCAL, create, frame, ours, theirs, write
@@ -15,16 +16,14 @@ from quire.errors import RefusedError
 from quire.table import maintaining
 from quire.table.table import Table
 
-if TYPE_CHECKING:
-    import pytest
-
 
 def maintain(table: Table, **more: Any) -> quire.MaintenanceReport:
     return table.maintain(**{"keep_for": 0, "keep": 2, "spark": LOCAL, "progress": False, **more})
 
 
-def test_what_is_due_is_said_first_and_done_then(tmp_path: Path) -> None:
-    table, instants = written(tmp_path / "trips", 5)
+@pytest.mark.parametrize("version", [6, 9])
+def test_what_is_due_is_said_first_and_done_then(tmp_path: Path, version: int) -> None:
+    table, instants = written(tmp_path / "trips", 5, version=version)
     now, there = ours(table), files(tmp_path / "trips")
     plan = maintain(table, dry_run=True)
     assert (list(plan.due), plan.dry_run, plan.clean, plan.archive) == (["clean", "archive"], True, None, None)
@@ -58,8 +57,9 @@ def test_logs_are_compacted_first(tmp_path: Path) -> None:
     assert not quire.recover(table.url).open
 
 
-def test_many_small_files_are_clustered(tmp_path: Path) -> None:
-    table = create(tmp_path / "trips")
+@pytest.mark.parametrize("version", [6, 9])
+def test_many_small_files_are_clustered(tmp_path: Path, version: int) -> None:
+    table = create(tmp_path / "trips", version=version)
     for n in range(3):
         write(table, "bulk_insert", frame((f"a{n}", "sf", n, 1.0), (f"b{n}", "la", n, 1.0)))
     now = ours(table)
@@ -124,8 +124,9 @@ def test_it_runs_again_and_again_and_a_run_that_fails_is_told(
     assert "the store is away. The next run tries again." in capsys.readouterr().err
 
 
-def test_two_at_once_beside_a_writer_lose_nothing(tmp_path: Path) -> None:
-    table, _ = written(tmp_path / "trips", 6)
+@pytest.mark.parametrize("version", [6, 9])
+def test_two_at_once_beside_a_writer_lose_nothing(tmp_path: Path, version: int) -> None:
+    table, _ = written(tmp_path / "trips", 6, version=version)
     failed = list[BaseException]()
 
     def work() -> None:

@@ -146,9 +146,6 @@ def test_a_commit_is_avro_with_the_fields_of_jvm_hudi(tmp_path: Path) -> None:
 def test_what_quire_does_not_do_with_a_table_of_version_9_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
     table = filled(tmp_path)
     before = snapshot(tmp_path)
-    for call in (table.maintain, lambda: table.maintain(dry_run=True)):
-        with refused(RefusedError, 2, "is of table version 9", "maintained"):
-            call()
     for call in (lambda: table.compact(spark=LOCAL), table.schedule_compaction):
         with refused(RefusedError, 2, "copy-on-write"):
             call()

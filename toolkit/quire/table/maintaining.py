@@ -129,7 +129,7 @@ class Maintaining:
         store = connect(marked(self.table.url), self.options)
         has, _ = opened(store)
         log, wanted = protocol.recover(store), self.wanted
-        line = timeline.read(store)
+        line = timeline.current(store)
         if has.type == config.MERGE_ON_READ:
             stats = health.stats(store, line, self.table.url)
             if pending := line.compactions():

@@ -18,7 +18,7 @@ from quire.table.cluster import Clustering, ClusterReport
 from quire.table.cluster import Wanted as LayOut
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
 from quire.table.doctor import OLD
-from quire.table.format import config, names
+from quire.table.format import names
 from quire.table.format.config import TableConfig
 from quire.table.maintaining import Maintaining, MaintenanceReport
 from quire.table.maintaining import Wanted as Wants
@@ -166,7 +166,6 @@ class Services:
         `MaintenanceReport`. Raises UsageError for wrong arguments, RefusedError for a table that quire may not write.
         """
         self._check_newest()
-        config.check_kept(self.config, self.url, "maintained")
         wanted, times = Wants.of(log_ratio, small_files, keep_for, keep, time_limit), again(every, max_runs)
         work = Maintaining(self, self._options, wanted, spark, progress)
         return work.plan() if flag(dry_run, "dry_run") else work.repeat(times)

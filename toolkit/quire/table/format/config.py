@@ -207,15 +207,6 @@ def check_writable(table: TableConfig, where: str) -> None:
         raise RefusedError(f"{where} can be read and not written by quire: {reason}")
 
 
-def check_kept(table: TableConfig, where: str, done: str) -> None:
-    """RefusedError for a table into which quire writes rows, and of which it does nothing else: `done`, as "cleaned"."""
-    if table.written != names.FOLDER:
-        raise RefusedError(
-            f"{where} is of table version {table.version}, and is not {done} by quire: let a program on the JVM do it while nobody writes, "
-            f"or use a table of version {VERSION}."
-        )
-
-
 def newer_settings() -> dict[str, str]:
     """The settings of a table that was created in version 9."""
     return {_INITIAL: str(NEWER)}
