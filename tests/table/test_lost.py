@@ -15,7 +15,9 @@ from test_writes import LOCAL, frame, log_of, ours, theirs, write
 import quire
 from quire.commit import protocol
 from quire.storage import connect
-from quire.table import rounds, timeline
+from quire.table import file_groups, rounds, timeline
+from quire.table.file_groups import Slice
+from quire.table.format import avro_file
 from quire.table.table import Table
 
 A, B, NEW = (frame((key, "sf", 2, 2.0)) for key in ("a", "b", "z"))
@@ -106,6 +108,110 @@ def test_what_the_other_program_writes_into_replaced_file_groups_is_told(tmp_pat
     assert ours(table).get("b", {"fare": 2.5})["fare"] == 2.5, "the row is hidden"
     write(table, "upsert", A)
     assert quire.recover(place).lost_updates == (line,), "what comes later has seen it all"
+
+
+PLAN = {
+    "type": "record", "name": "HoodieRequestedReplaceMetadata", "fields": [{"name": "clusteringPlan", "type": {
+        "type": "record", "name": "HoodieClusteringPlan", "fields": [{"name": "inputGroups", "type": {"type": "array", "items": {
+            "type": "record", "name": "HoodieClusteringGroup", "fields": [{"name": "slices", "type": {"type": "array", "items": {
+                "type": "record", "name": "HoodieSliceInfo", "fields": [
+                    {"name": "dataFilePath", "type": ["null", "string"]}, {"name": "fileId", "type": "string"},
+                    {"name": "deltaFilePaths", "type": {"type": "array", "items": "string"}}, {"name": "partitionPath", "type": "string"},
+                ],
+            }}}],
+        }}}],
+    }}],
+}  # fmt: skip
+
+
+def lay_plan(place: Path, at: str, slices: list[Slice]) -> None:
+    """The plan of a clustering, as JVM Hudi has it, which names files by their whole paths."""
+    inputs = [
+        {"slices": [{
+            "dataFilePath": f"file:{place}/{one.name}", "fileId": one.group, "partitionPath": one.partition,
+            "deltaFilePaths": [f"file:{place}/{log}" for log in one.logs],
+        }]} for one in slices
+    ]  # fmt: skip
+    said = avro_file.of_record({"clusteringPlan": {"inputGroups": inputs}}, PLAN)
+    (place / f".hoodie/{at}.replacecommit.requested").write_bytes(said)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("ours_writes", [change(B), compacted], ids=["log", "base file"])
+def test_what_another_program_s_clustering_has_not_read_is_told(tmp_path: Path, ours_writes: Any, first: int) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    write(table, "upsert", A)
+    store = connect(table.url)
+    seen = file_groups.newest(store, timeline.read(store), logs=True)
+    steps = (("ours", ours_writes), ("theirs", clustered))
+    instants = beside(place, *(steps if first == 0 else reversed(steps)))
+    lost, by = instants if first == 0 else reversed(instants)
+    lay_plan(place, by, seen)
+    done = quire.recover(place)
+    if ours_writes is compacted:
+        assert done.lost_updates == (), "the rows of its logs are in what the clustering has read"
+    else:
+        (line,) = done.lost_updates
+        assert f"updates of {lost} are lost in 1 file group: {by} was built without them" in line
+        assert [each.names for each in table.doctor().findings if each.kind == "lost update"] == [(lost,)]
+        assert ours(table)["b"]["fare"] == 2.5, "the row is hidden"
+    assert ours(table) == theirs(place)
+
+
+def test_logs_that_another_program_s_clustering_has_not_read_are_told_though_a_compaction_has_merged_them(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    store = connect(table.url)
+    seen = file_groups.newest(store, timeline.read(store), logs=True)
+    lost, _, by = beside(place, ("ours", change(B)), ("ours", compacted), ("theirs", clustered))
+    lay_plan(place, by, seen)
+    (line,) = quire.recover(place).lost_updates
+    assert f"updates of {lost} are lost in 1 file group: {by} was built without them" in line
+    assert ours(table) == theirs(place)
+
+
+def test_a_later_update_of_clustered_file_groups_is_told_where_no_plan_is(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    by, lost = beside(place, ("theirs", clustered), ("ours", change(B)))
+    (line,) = quire.recover(place).lost_updates
+    assert f"updates of {lost} are lost in 1 file group: {by} was built without them" in line
+    assert ours(table) == theirs(place)
+
+
+def test_what_comes_into_a_file_group_after_another_program_has_clustered_it_is_read_by_nobody(tmp_path: Path) -> None:
+    """A base file of ours is later than the instant at which its file group has ended: its keys would be there twice."""
+    place = tmp_path / "trips"
+    table = table_of(place)
+    write(table, "upsert", A)
+    by, _ = beside(place, ("theirs", clustered), ("ours", compacted))
+    assert ours(table) == theirs(place)
+    assert ours(table.as_of(by)) == ours(table)
+    for n in range(3):
+        write(table, "upsert", frame((f"n{n}", "sf", n, 0.0)))
+    now = ours(table)
+    assert f"was replaced at {by}" in table.archive(keep=1, progress=False).held_by, "else it would be read again"
+    table.clean(versions=1, progress=False)
+    assert table.archive(keep=1, progress=False).first > by
+    assert ours(table) == theirs(place) == now
+
+
+def test_clusterings_of_programs_that_take_turns_lose_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    for n in range(3):
+        write(table, "upsert", A)
+        store = connect(table.url)
+        seen = file_groups.newest(store, timeline.read(store), logs=True)
+        (by,) = beside(place, ("theirs", clustered))
+        lay_plan(place, by, seen)
+        shutil.rmtree(place.with_name("copy"))
+        write(table, "upsert", B)
+        if n:
+            compact(table)
+        assert quire.recover(place).lost_updates == ()
+    assert ours(table) == theirs(place)
 
 
 def test_a_log_that_our_plan_lacks_is_told_before_it_is_hidden(tmp_path: Path) -> None:

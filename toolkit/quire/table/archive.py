@@ -134,11 +134,10 @@ def _files(line: Timeline) -> Iterator[Stop]:
     """Instants of which there are files that would be read, or read again, if the timeline began later."""
     holds, compactions, ended = line.holds(), line.compactions(), dict(line.replaced)
     for folder, file, entry in file_groups.files(line.store):
-        if at := ended.get((folder, file.file_id)):
-            if file.instant <= at:
-                yield Stop(at, f"{entry.name} was replaced at {at}, and is still there: table.clean() deletes it")
-        elif not holds(file.instant) and file.instant not in compactions:
+        if not holds(file.instant) and file.instant not in compactions:
             yield Stop(file.instant, f"{entry.name} belongs to no completed write: a program that died has left it")
+        elif at := ended.get((folder, file.file_id)):  # also what another program has written into it since
+            yield Stop(at, f"{entry.name} was replaced at {at}, and is still there: table.clean() deletes it")
 
 
 def _void(log: Log) -> Iterator[Stop]:

@@ -38,7 +38,7 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
     found, changing = dict[tuple[str, str], Slice](), dict[tuple[str, str], list[tuple[LogFile, Entry]]]()
     for folder, file, entry in files(store):
         key, instant = (folder, file.file_id), file.instant
-        if instant <= replaced.get(key, "") or not (holds(instant) or (instant in compactions and isinstance(file, LogFile))):
+        if key in replaced or not (holds(instant) or (instant in compactions and isinstance(file, LogFile))):
             continue
         if isinstance(file, LogFile):
             changing.setdefault(key, []).append((file, entry))

@@ -1,8 +1,8 @@
 """Updates that are lost because two programs wrote into one file group at once: both had read the same slice, and one hides the other.
 
 A base file hides the slice before it, whether or not it was built on that. It hides the logs of that slice, too, but for those that its
-compaction has merged: its plan names them. A write that replaces a file group hides all that is in it. Source: docs/protocol.md,
-section 10.
+compaction has merged: its plan names them. A write that replaces a file group hides all that is in it; a clustering has laid out anew
+what its plan names. Source: docs/protocol.md, section 10.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quire.commit.entries import LostUpdate
 from quire.errors import FormatError, NotFoundError
 from quire.storage.once import once
 from quire.table import file_groups
-from quire.table.format import compaction, log_file, names
+from quire.table.format import clustering, compaction, log_file, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import BaseFile, Instant, LogFile
 from quire.table.timeline import Timeline
@@ -38,12 +38,18 @@ def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
     if not touched:
         return []
     groups, looks = file_groups.everything(line.store, line), _Look(line, new, waiting)
+    ours = {names.path(folder, file.name): (folder, file) for commit in waiting.values() for folder, _, file in commit.files()}
+
+    def files_of(partition: str, group: str) -> dict[str, BaseFile | LogFile]:
+        there = {names.path(partition, file.name): file for file, _ in groups.get((partition, group), ())}
+        return there | {name: file for name, (folder, file) in ours.items() if (folder, file.file_id) == (partition, group)}
+
     found = Counter[tuple[str, str]]()
     for partition, group in touched:
-        there = {names.path(partition, file.name): file for file, _ in groups.get((partition, group), ())}
-        ours = {names.path(folder, file.name): file for commit in waiting.values() for folder, _, file in commit.files()}
-        there |= {name: file for name, file in ours.items() if name.rpartition("/")[0] == partition and file.file_id == group}
+        there = files_of(partition, group)
         found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})
+    for by, partition, group, read in _clustered(line, new):
+        found.update((at, by) for at in looks.not_read(files_of(partition, group), by, read))
     # A write of ours that replaces file groups has read none of what the log does not know yet.
     theirs, ended = {instant.time for instant in new}, _ended(line, waiting)
     found.update((at, by) for folder, group, at in writes if (by := ended.get((folder, group), "")) and by not in theirs)
@@ -54,6 +60,23 @@ def _ended(line: Timeline, waiting: Made) -> dict[tuple[str, str], str]:
     """(partition, file group) → the instant that has replaced it, or will."""
     coming = {(folder, group): at.time for at, commit in waiting.items() for folder, ids in commit.replaced.items() for group in ids}
     return {**line.replaced, **coming}
+
+
+def _clustered(line: Timeline, new: Made) -> Iterator[tuple[str, str, str, frozenset[str] | None]]:
+    """The file groups that other programs' clusterings have ended: instant, partition, id, and the names of the files that were read.
+
+    None: no plan tells these.
+    """
+    for at, commit in new.items():
+        if not commit.replaced or (commit.operation_type or "").upper() != "CLUSTER":
+            continue
+        plan = dict[tuple[str, str], frozenset[str]]()
+        for action in ("replacecommit", "clustering"):  # before layout 2, and in it
+            name = f"{line.folder}/{Instant(at.time, action, 'requested').name}"
+            with suppress(NotFoundError, FormatError):
+                plan |= clustering.slices(line.store.get(name), f"{line.store.url}/{name}") or {}
+        for partition, ids in commit.replaced.items():
+            yield from ((at.time, partition, group, plan.get((partition, group))) for group in ids)
 
 
 def hidden_by_plan(line: Timeline, at: str, files: Iterable[tuple[str, BaseFile | LogFile]]) -> list[str]:
@@ -119,12 +142,17 @@ class _Look:
         for before, after in pairwise(_begun(there)):
             if not self.told & {before, after}:
                 continue
-            if after not in self.commits and after in self.actions:
-                self.commits[after] = self.line.commit(self.actions[after])
-            stats = (stat for _, stat, _ in self.commits[after].files()) if after in self.commits else ()
+            commit = self._commit(after)
+            stats = (stat for _, stat, _ in commit.files()) if commit else ()
             built_on = {stat.prev_commit for stat in stats if stat.file_id == group}
             if built_on and all(each and each.isdigit() and each < before for each in built_on):
                 yield before, after
+
+    def _commit(self, at: str) -> CommitMetadata | None:
+        """The content of an instant; None: it is not on the timeline."""
+        if at not in self.commits and at in self.actions:
+            self.commits[at] = self.line.commit(self.actions[at])
+        return self.commits.get(at)
 
     def logs(self, partition: str, group: str, there: Mapping[str, BaseFile | LogFile]) -> Iterator[tuple[str, str]]:
         """Logs of a slice that is not the newest any more, and whose rows no later base file has."""
@@ -137,6 +165,24 @@ class _Look:
             if after and not self._merged(after, name):
                 changed = self._changed_at(name)
                 yield from ((at, after) for at in changed if at != after and self.told & {at, after})
+
+    def not_read(self, there: Mapping[str, BaseFile | LogFile], by: str, read: frozenset[str] | None) -> set[str]:
+        """The instants whose rows are in files of a group that a clustering has ended, and that it has not read.
+
+        It reads nothing that is later than itself: its instant was drawn when its plan was laid.
+        """
+        bases = map(names.base_file, read) if read is not None else there.values()
+        begins = [file.instant for file in bases if isinstance(file, BaseFile) and file.instant < by]
+        since, found = max(begins, default=""), set[str]()
+        for name, file in there.items():
+            if isinstance(file, BaseFile):
+                commit = self._commit(file.instant) if file.instant > since else None
+                changed: Iterable[str] = (file.instant,) if commit and not commit.compacted else ()  # a compaction changes no row
+            else:
+                changed = self._changed_at(name) if file.instant >= since else ()
+            unread = read is not None and file.name not in read
+            found.update(at for at in changed if at != by and (unread or at > by))
+        return found
 
     @once
     def _compacting(self) -> Mapping[tuple[str, str], str]:

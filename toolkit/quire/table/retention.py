@@ -142,7 +142,7 @@ def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
         for clean, plan in zip(later, plans, strict=True)
         for partition, files in cleaning.planned(*plan).items()
         for file in files
-        if there.get(key := (partition, file.file_id), "") < file.instant <= instant and file.instant > line.replaced.get(key, "")
+        if there.get(key := (partition, file.file_id), "") < file.instant <= instant and key not in line.replaced
     )
     needed, clean, name = max(gone, default=("", "", ""))  # older ones of its file group have gone before, by cleans that did not matter
     if needed:
