@@ -612,6 +612,7 @@ MUTANTS = (
     m("rows of a function change when it uses its buffers again", "sources/kafka/rows.py", "pa.Table.from_batches(map(owned, table.to_batches()), table.schema)", "table", first="tests/test_process.py"),
     m("an archive passes a savepoint", "table/archive.py", '    stops += [Stop(saved, f"the savepoint {saved} holds it") for saved in line.savepoints]\n', "", first="tests/table/test_archive.py"),
     m("an archive passes a write that has not completed", "table/archive.py", " for i in line.pending]", " for i in ()]", first="tests/table/test_archive.py"),
+    m("a clustering reads the footers of a table again and again", "table/cluster.py", "if one.name not in self._marks:", "if True:", first="tests/table/test_cluster.py"),
     m("what another program writes into a replaced file group is read", "table/file_groups.py", "if key in replaced or not (holds", 'if instant <= replaced.get(key, "") or not (holds', first="tests/table/test_lost.py"),
     m("an update that another program's clustering has not read is not told", "table/lost.py", "        found.update((at, by) for at in looks.not_read(files_of(partition, group), by, read))\n", "        pass\n", first="tests/table/test_lost.py"),
     m("all that another program's clustering has read is told to be lost", "table/lost.py", "and (unread or at > by))", ")", first="tests/table/test_lost.py"),

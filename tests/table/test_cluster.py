@@ -22,7 +22,7 @@ from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import file_groups, timeline
 from quire.table.file_groups import Slice
-from quire.table.format import names
+from quire.table.format import base_file, names
 from quire.table.table import Table
 from quire.table.write import cluster as tasks
 from sim.tables import frame as few
@@ -36,6 +36,25 @@ HOW = pytest.mark.parametrize("how", [{}, LOGS, NINE], ids=["base", "logs", "ver
 
 def cluster(table: Table, **more: Any) -> Any:
     return table.cluster(spark=LOCAL, progress=False, **more)
+
+
+def test_a_call_reads_each_footer_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To choose files, and to say what is left: of a table of very many files these are the requests of a call."""
+    table = create(tmp_path)
+    for n in range(3):
+        table.bulk_insert(frame((f"a{n}", "sf", n, 1.0), (f"b{n}", "la", n, 1.0)), spark=LOCAL, progress=False)
+    read, asked = base_file.read_footer, list[str]()
+
+    def counted(file: Any, where: str) -> Any:
+        asked.append(where.rpartition("/")[2])
+        return read(file, where)
+
+    monkeypatch.setattr(base_file, "read_footer", counted)
+    before = {path.name for path in tmp_path.rglob("*.parquet")}
+    report = cluster(table, sort="ts")
+    assert (report.file_groups, report.files, report.left) == (6, 2, 0)
+    assert sorted(name for name in asked if name in before) == sorted(before)
+    assert len(asked) == len(set(asked)) == 8, "and of the new ones, which say that nothing is left"
 
 
 def slices(table: Table) -> list[Slice]:

@@ -148,6 +148,7 @@ class Clustering(Service):
     """A call that clusters a table."""
 
     asked: Wanted
+    _marks: dict[str, str | None] = dataclasses.field(default_factory=dict, init=False, repr=False)  # file → what it says, once read
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -267,7 +268,9 @@ class Clustering(Service):
     def _mark(self, one: Slice) -> str | None:
         if one.logs or not one.name:
             return None
-        return base_file.read_footer(parquet.stored(self.store, one.name), f"{self.store.url}/{one.name}").layout
+        if one.name not in self._marks:
+            self._marks[one.name] = base_file.read_footer(parquet.stored(self.store, one.name), f"{self.store.url}/{one.name}").layout
+        return self._marks[one.name]
 
     def _partitions(self, line: Timeline) -> Collection[str] | None:
         """The partitions that were named; None: all."""
