@@ -117,7 +117,8 @@ def test_of_one_file_too(ledger: Ledger, tmp_path: Path) -> None:
 def test_the_history_says_what_an_entry_was_about(ledger: Ledger) -> None:
     found = ledger.inspect.history().set_index("kind")["note"]
     assert "why not" in set(found["commit"])
-    assert found["expired"].startswith("versions before ")
+    assert all(note.startswith("versions before ") for note in found[["expired"]])
+    assert all("have left the directory" in note for note in found[["retired"]])
     assert found["pin"] == found["unpin"]
 
 

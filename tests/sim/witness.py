@@ -94,10 +94,28 @@ class Log:
         for _, tasks in self.commits(only_published):
             yield from tasks
 
-    def removed(self, only_published: bool = False, until: int | None = None) -> set[str]:
-        """Data files that a later job has taken away: they may be there until they expire."""
-        found = self.commits(only_published)
-        return {name for number, tasks in found if until is None or number <= until for t in tasks for name in t["coverage"]["removes"]}
+    def removed(self, only_published: bool = False) -> set[str]:
+        """Data files that a later job has taken away: they may be there until that job is over and clean."""
+        return {name for _, tasks in self.commits(only_published) for t in tasks for name in t["coverage"]["removes"]}
+
+    def superseded(self) -> dict[str, int]:
+        """The same of published jobs, with the version from which on they do not count."""
+        numbers = {e["job"]: n for n, e in reversed(list(enumerate(self.entries, 1))) if e["kind"] == "published"}
+        found = [(self.entries[number - 1]["job"], tasks) for number, tasks in self.commits(only_published=True)]
+        return {name: numbers[job] for job, tasks in found for t in tasks for name in t["coverage"]["removes"]}
+
+    def below(self) -> int:
+        """The first version that can be read."""
+        return max((e["below"] for e in self.entries if e["kind"] == "expired"), default=0)
+
+    def pinned(self) -> set[str]:
+        """The open pins."""
+        return {e["id"] for e in self.entries if e["kind"] == "pin"} - {e["id"] for e in self.entries if e["kind"] == "unpin"}
+
+
+def kept(version: int, name: str) -> str:
+    """Where a data file lies that was superseded at a version."""
+    return f"_quire/kept/{version:020d}/{name}.kept"
 
 
 class Observer:
@@ -110,6 +128,7 @@ class Observer:
         self.log = Log({})
         self.named: set[str] = set()
         self.live: list[tuple[str, int | None]] = []
+        self.kept: list[tuple[str, int]] = []  # of older versions that can be read, and when they were superseded
         self.won: dict[tuple[str, int], str] = {}  # job, task → the attempt whose manifest was there first
         self.leaked = 0  # looks at which a reader of the directory saw what nobody has committed
 
@@ -130,6 +149,8 @@ class Observer:
         for file, size in self.live:
             assert file in there, f"after {op} {name} the file {file} is missing, which readers of the log are told of"
             assert size is None or len(there[file]) == size, f"after {op} {name} the file {file} is not whole"
+        for file, version in self.kept:
+            assert file in there or kept(version, file) in there, f"after {op} {name} the file {file} of a version that is kept is missing"
         assert not (mistaken := taken_for_data(there)), f"after {op} {name} a reader that lists everything takes {mistaken} for data"
         seen = [n for n in there if not n.startswith("_quire/") and n not in self.named]
         self.leaked += bool(seen)
@@ -141,6 +162,8 @@ class Observer:
         self.live = [
             (f["name"], f["size"]) for t in self.log.tasks(only_published=True) for f in t["data_files"] if f["name"] not in removed
         ]
+        below = self.log.below()
+        self.kept = [(name, version) for name, version in self.log.superseded().items() if version > below]
         self.live += [(t["coverage"]["segment"], None) for t in self.log.tasks() if t["coverage"]["segment"]]
 
     def _manifest(self, job: str, task: int, data: bytes | None) -> None:
@@ -297,7 +320,7 @@ def check(
     tasks, removed = list(log.tasks()), log.removed()
     live = {f["name"]: f for t in tasks for f in t["data_files"] if f["name"] not in removed}
     segments = {name for t in tasks for name in (t["coverage"]["segment"], t["coverage"]["quarantine"]) if name}
-    _nothing_else(there, log, live, segments, clean, leaks, expired=clean and all_taken)
+    _nothing_else(there, log, live, segments, clean, leaks)
     if clean:
         stray = [f for f in folders if f.startswith(("_quire/jobs/", "_quire/tmp/"))]
         assert not stray, f"directories left over: {sorted(stray)}"
@@ -389,16 +412,17 @@ def _same(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _nothing_else(
-    there: Mapping[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool, expired: bool
+    there: Mapping[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool
 ) -> None:
     seen = {name for name in there if not name.startswith("_quire/")}
     if leaks:  # rename v2 shows what open jobs have written
         open_jobs = {m[1] for name in there if (m := re.match(r"_quire/jobs/([^/]+)/", name)) and m[1] not in log.outcome}
         seen = {name for name in seen if not any(job in name for job in open_jobs)}
     lost = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["data_files"]} - set(live)
-    below = max((e["below"] for e in log.entries if e["kind"] == "expired"), default=0)
-    dead = seen & log.removed(until=below)
-    assert not expired or not dead, f"expired and not deleted: {dead}"
+    gone = log.superseded()
+    void = {job for job, p in log.published.items() if p["lost"]} - {log.entries[n - 1]["job"] for n, _ in log.commits()}
+    dead = {name for name in seen if name in gone or any(job in name for job in void)}
+    assert not clean or not dead or log.pinned(), f"superseded, and readers of the directory see it: {dead}"
     assert seen - lost == set(live), f"data files that nobody committed or that are missing: {(seen - lost) ^ set(live)}"
     for name, file in live.items():
         assert len(there[name]) == file["size"], f"{name} has {len(there[name])} bytes, and the log says {file['size']}"
@@ -406,6 +430,7 @@ def _nothing_else(
         parts = {e["parts"] for e in log.entries if e.get("parts")}
         left = {n for n in there if n.startswith("_quire/") and not n.startswith("_quire/log/0")} - segments - parts
         left = {n for n in left if not n.startswith("_quire/checkpoints/")}  # what a writer that died has left counts for nothing
+        left -= {kept(version, name) for name, version in gone.items() if version > log.below()}
         assert not left, f"left over: {sorted(left)}"
 
 

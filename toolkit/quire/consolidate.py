@@ -70,6 +70,8 @@ def consolidate(
     function_version  names the edition of a function instead of a hash of its source
     operation    into a table: "upsert" (left out), "insert", "bulk_insert" of the columns that a function gives
     allow_nonempty       allow a destination that holds other files
+    keep_versions  how many older versions of the destination stay readable from now on: a number of versions, or a time ("1 day"). Left
+                 out: as before; at first "1 hour", in S3 and in Azure without directories none
     every, max_runs   again and again, "1 min" apart, until a signal (which lets the commit under way end) or `max_runs`
     storage_options, source_options, dest_options   for the stores
     progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the

@@ -65,7 +65,7 @@ def retry(
 @AS_JSON
 @QUIET
 def compact(dest: str, target_size: str | None, master: str | None, as_json: bool, quiet: bool) -> None:
-    """Merge the small data files of many commits; the old ones stay until expire."""
+    """Merge the small data files of many commits."""
     ledger = quire.Ledger(dest)
     with spark_of(master) as spark:
         show(ledger.compact(target_size, spark=spark, progress=not quiet), as_json)
@@ -79,6 +79,15 @@ def compact(dest: str, target_size: str | None, master: str | None, as_json: boo
 def expire(dest: str, before_version: int | None, grace: str, as_json: bool) -> None:
     """Delete the data files that no readable version needs, and what a checkpoint has merged."""
     show(quire.Ledger(dest).expire(before_version, grace=grace), as_json)
+
+
+@click.command("keep-versions")
+@click.argument("dest")
+@click.argument("keep")
+@AS_JSON
+def keep_versions(dest: str, keep: str, as_json: bool) -> None:
+    """Keep so many older versions of DEST readable from now on: 3, or '1 day'; 0: none."""
+    show(quire.Ledger(dest).keep_versions(keep), as_json)
 
 
 @click.command()
@@ -238,6 +247,7 @@ def quarantined_records(dest: str, as_json: bool) -> None:
 
 
 UPKEEP = (
-    forget, retry, compact, checkpoint, expire, pins, unpin, files, coverage, tasks, sizes, deleted, changed, purge_sources, import_markers,
+    forget, retry, compact, checkpoint, expire, keep_versions, pins, unpin, files, coverage, tasks, sizes, deleted, changed,
+    purge_sources, import_markers,
     export_markers, quarantined_records,
 )  # fmt: skip

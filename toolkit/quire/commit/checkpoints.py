@@ -17,7 +17,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names
-from quire.commit.entries import FORMAT, Abort, Commit, Entry, Expired, Foreign, Natural, Pin, Published, Unpin, decode, stored
+from quire.commit.entries import (
+    FORMAT,
+    Abort,
+    Commit,
+    Entry,
+    Expired,
+    Foreign,
+    Keep,
+    Natural,
+    Pin,
+    Published,
+    Retired,
+    Settings,
+    Unpin,
+    decode,
+    stored,
+)
 from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Entry as File
@@ -87,6 +103,10 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     transforms: tuple[str, ...] = ()  # of all commits; "": of one that says nothing of what the destination holds
     committers: tuple[str, ...] = ()
     expired: Natural = 0
+    away: Natural = 0  # what was superseded up to here leaves the directory
+    retired: tuple[Natural, Natural] = (0, 0)  # of which versions all files are deleted, and up to where they have left the directory
+    superseding: Natural = 0  # the first commit after these of which files leave; 0: there is none
+    keep: Keep | None = None  # as the user has set it last
     pins: dict[str, Natural] = {}
     rows: tuple[CheckpointPiece, ...] = ()
     history: tuple[CheckpointPiece, ...] = ()
@@ -173,6 +193,11 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"lost tasks: {', '.join(map(str, entry.lost))}"
     if isinstance(entry, Expired):
         note = f"versions before {entry.below} can no longer be read"
+        note += f"; files superseded up to {entry.away} leave the directory" if entry.away else ""
+    if isinstance(entry, Retired):
+        note = f"files superseded up to {entry.away} have left the directory"
+    if isinstance(entry, Settings):
+        note = f"keep_versions={entry.keep.versions if entry.keep.seconds is None else f'{entry.keep.seconds:g} s'}"
     if isinstance(entry, Foreign):
         found = [f"instants of other programs, up to {max(entry.instants)}"] if entry.instants else []
         found += [f"rolled back: {job}" for job in entry.undone]

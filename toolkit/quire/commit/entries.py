@@ -257,9 +257,34 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="expired"):
-    """Versions below this one can no longer be read."""
+    """Versions below this one can no longer be read, and data files that were superseded up to the version `away` leave the directory."""
 
     below: int
+    time: str
+    away: Natural = 0
+    format: int = FORMAT
+
+
+class Retired(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="retired"):
+    """Superseded files have left the directory up to the version `away`; those that only versions before `below` need are deleted."""
+
+    below: Natural
+    away: Natural
+    time: str
+    format: int = FORMAT
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many versions beside the newest one stay readable: so many, or those that were the newest one within so many seconds."""
+
+    versions: Natural | None = None
+    seconds: Seconds | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="settings"):
+    """The wishes of a user for a destination; the last entry counts."""
+
+    keep: Keep
     time: str
     format: int = FORMAT
 
@@ -303,7 +328,7 @@ class Unpin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     format: int = FORMAT
 
 
-Entry = Commit | Abort | Published | Expired | Foreign | Pin | Unpin
+Entry = Commit | Abort | Published | Expired | Retired | Settings | Foreign | Pin | Unpin
 Part = Manifest | LeftOut  # a row of an entry's part
 S = TypeVar("S")
 

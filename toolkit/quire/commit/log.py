@@ -10,7 +10,20 @@ from collections.abc import Callable, Iterator
 
 from quire.commit import names
 from quire.commit.checkpoints import INSTANTS
-from quire.commit.entries import TABLE, Abort, Commit, Entry, Expired, Foreign, Pin, Published, Spec, Task, Unpin, encode
+from quire.commit.entries import (
+    TABLE,
+    Abort,
+    Commit,
+    Entry,
+    Expired,
+    Foreign,
+    Pin,
+    Published,
+    Spec,
+    Task,
+    Unpin,
+    encode,
+)
 from quire.commit.parts import shortened
 from quire.commit.reading import WINDOW, Reading
 from quire.errors import FormatError, StorageError

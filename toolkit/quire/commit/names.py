@@ -9,6 +9,7 @@ _quire/jobs/<job>/turn.entry                   of a table: a wish that others be
 _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet: <name of the data file>.staged
 _quire/ledger/<job>-<task>-<attempt>.rows      a ledger segment
 _quire/quarantine/<job>-<task>-<attempt>.rows  records that a function has quarantined
+_quire/kept/<version, 20 digits>/<name of the data file>.kept  a data file that was superseded at that version, and can still be read
 _quire/changes/<instant>/[partition/]<file group>_<try>-<attempt as two numbers>.rows  the rows that a base file has changed
 _quire/checkpoints/<version, 20 digits>-<id>.entry            the head of a checkpoint, put after all of its pieces
 _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
@@ -39,9 +40,11 @@ LEDGER = f"{STATE}/ledger"
 QUARANTINE = f"{STATE}/quarantine"
 CHECKPOINTS = f"{STATE}/checkpoints"
 CHANGES = f"{STATE}/changes"
+KEPT = f"{STATE}/kept"
 
 ENTRY, ROWS = base.ENTRY, ".rows"
 FORMER = f"{LOG}/{1:020d}.json"  # an earlier quire's first entry: its log must not pass for an empty one
+KEEPING = ".kept"  # follows the name of a data file that was superseded
 STAGED = ".staged"  # follows the name of a data file until it is published
 
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
@@ -58,6 +61,7 @@ _OF_LOGS = re.compile(
 _OF_CHANGES = re.compile(rf"{CHANGES}/[0-9]{{17}}/{_WRITTEN}{re.escape(ROWS)}", re.DOTALL | re.ASCII)
 _OF_CDC = re.compile(_OF_LOGS.pattern + r"\.cdc", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
+_KEPT = re.compile(rf"{KEPT}/([0-9]{{20}})(?:/(.+){re.escape(KEEPING)})?", re.DOTALL)
 _ENTRY = re.compile(rf"{LOG}/([0-9]{{20}}){re.escape(ENTRY)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
 _IS_JOB = re.compile(_JOB)
@@ -218,6 +222,21 @@ def attempt_of_table_file(name: str) -> str | None:
     """The attempt that has written a base or log file of a table, or what a base file has changed; None: it is not one of ours."""
     match = next(filter(None, (kind.fullmatch(name) for kind in (_OF_TABLE, _OF_LOGS, _OF_CHANGES, _OF_CDC))), None)
     return f"{int(match[1]):06x}{int(match[2]):06x}" if match else None
+
+
+def kept_folder(version: int) -> str:
+    return f"{KEPT}/{version:020d}"
+
+
+def kept(version: int, data_file: str) -> str:
+    """The place of a data file that was superseded at a version, where no reader of the directory looks."""
+    return f"{kept_folder(version)}/{data_file}{KEEPING}"
+
+
+def kept_at(name: str) -> tuple[int, str] | None:
+    """The version at which a kept data file was superseded, and its name; of a folder of such files the name is ""."""
+    match = _KEPT.fullmatch(name)
+    return (int(match[1]), match[2] or "") if match else None
 
 
 def check_data_file(name: str, job: str, task: int, attempt: str) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import closers, names
+from quire.commit import retire as retiring
 from quire.commit.checkpoints import MERGED
 from quire.commit.committers import Committer, Marking, committer, serving
 from quire.commit.entries import (
@@ -24,9 +25,11 @@ from quire.commit.entries import (
     Commit,
     Deferred,
     Entry,
+    Keep,
     Manifest,
     PlanHead,
     Published,
+    Settings,
     Task,
     check_head,
     check_task,
@@ -38,6 +41,7 @@ from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, QuireError, UsageError
 from quire.storage import Entry as File
 from quire.storage import Folder, Store
+from quire.storage.within import is_table
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
 Conflicts = Callable[[Log, PlanHead, list[Task]], "set[int] | str"]
@@ -286,7 +290,25 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     if not new:  # else no job is over
         for job in sorted(_leftovers(store, log, everywhere=everywhere)):
             clean(log, job)
+        retire(log)
     return log
+
+
+def keep(log: Log, wanted: Keep | None) -> None:
+    """Let the destination keep so many older versions from now on; None: as before."""
+    log.append(lambda log: None if wanted is None or wanted == retiring.wish(log) else Settings(keep=wanted, time=now()))
+    retire(log)
+
+
+def retire(log: Log) -> None:
+    """Let data files leave the directory that a commit has superseded, as far as pins allow; each call does what others left undone."""
+    if is_table(log.store):
+        return  # its clean does that
+    log.append(lambda log: retiring.due(log, now()))
+    if retiring.open_since(log):
+        for job in sorted(_leftovers(log.store, log, everywhere=False)):
+            clean(log, job)  # else somebody who is slow could publish again what goes
+        retiring.carry_out(log, now())
 
 
 def _check_not_lost(log: Log, segments: Iterable[str]) -> None:

@@ -56,6 +56,10 @@ class Reading:
         self._load(version)
         return self._held[version - self._start :]
 
+    def entry(self, number: int) -> Entry:
+        """One of them, read by itself where it is not held."""
+        return self._entry(number)
+
     # ---------------------------------------------------------------------------------------------------------- reading
     def refresh(self) -> Self:
         """Read to the tip, from the newest checkpoint on: the end is where a GET finds nothing."""

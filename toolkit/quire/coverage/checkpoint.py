@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quire.commit import checkpoints, names, protocol
+from quire.commit import checkpoints, names, protocol, retire
 from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, history_row
 from quire.commit.entries import encode
 from quire.commit.log import Log
@@ -104,7 +104,9 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         said=said, filled=filling[0] if filling else 0, holds=log.holds(), by_content=log.by_content(), target=log.target(),
         on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
         frozen=log.frozen(), source=log.source(), transforms=tuple(sorted(log.transforms())),
-        expired=log.expired(), pins=log.pins(), rows=rows, history=(*kept, *history),
+        expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
+        superseding=next((each.number for each in retire.superseding(log)), 0),
+        keep=retire.wish(log), pins=log.pins(), rows=rows, history=(*kept, *history),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
         merged=put("merged", _tables(MERGED, _named(log))), instants=put("instants", _tables(INSTANTS, log.instant_rows())),
     )  # fmt: skip

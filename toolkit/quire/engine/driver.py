@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from quire.commit import names
+from quire.commit import names, protocol
 from quire.commit.entries import TABLE, Abort, Commit, PlanHead, Spec, Stats, Task
 from quire.commit.log import Log
+from quire.commit.retire import superseded
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
 from quire.coverage.live import added
@@ -85,6 +86,8 @@ def _rounds(
     while True:
         taken = take_up(store, identify, plan, held=request.held, other=call.other)
         log, head = taken.log, taken.head
+        if head is not None or log.tip:  # nothing is written into a destination in which nothing is to be done
+            protocol.keep(log, request.keep)
         if head is None:
             break
         convert = replace(request.convert, columns=schemas.there(log)) if request.convert.function and not head.closer else request.convert
@@ -236,7 +239,7 @@ class _Call:
         """For the user."""
         request, stats, done = self.request, self.stats, self.done
         listed = self.listed.listed if self.listed else Listed()
-        differing = listed.differing
+        differing, gone = listed.differing, superseded(log, self.jobs)
         return Report(
             **self.kind.report(request.roots, self, log), dest=request.shown, files=stats.files_in, bytes=stats.bytes_in,
             written=done.written, records=done.records, lost=stats.lost, data_files=done.data_files,
@@ -247,6 +250,7 @@ class _Call:
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             quarantined_before=self.quarantined, instant=done.instant,
+            superseded=gone.files, superseded_held=gone.held, pins=gone.pins,
         )  # fmt: skip
 
 

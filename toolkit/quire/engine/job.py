@@ -156,6 +156,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
     """
     _show(log, job, progress)
     protocol.clean(log, job)
+    protocol.retire(log)
 
 
 def _show(log: Log, job: str, progress: Progress) -> None:

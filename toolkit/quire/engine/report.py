@@ -9,6 +9,7 @@ from typing import Any
 
 from quire import display
 from quire.arguments import format_size
+from quire.commit.retire import Superseded
 from quire.coverage.superseded import NOT_TAKEN
 from quire.errors import AllQuarantined, printable
 from quire.planning.changes import Changes
@@ -57,6 +58,8 @@ class Report:
     others            unfinished jobs of other calls; `lost` counts in a `LoadReport` alone
     instant           of the call's last commit, on the timeline of the table that is its destination: `as_of` and `changes` take it; ""
                       where the call changed nothing in a table, or the destination is not one
+    superseded        data files whose place this call's have taken; `superseded_held` of them are still in the directory, since the `pins`
+                      hold them: readers of the directory count their rows twice
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
@@ -97,6 +100,9 @@ class Report:
     failure: str = ""
     instant: str = ""
     noun: str = "files"
+    superseded: int = 0
+    superseded_held: int = 0
+    pins: tuple[str, ...] = ()
 
     @property
     def all_quarantined(self) -> bool:
@@ -146,6 +152,8 @@ class Report:
             + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
             "quarantined": f"{self.quarantined_count:,}",
         }
+        if self.superseded:
+            rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins))
         if self.changed_count:
             rows["changed since, not read"] = str(Changes(self.changed_count, self.longer_count))
         if self.unreadable_count:

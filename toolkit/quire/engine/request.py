@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from quire.arguments import count, flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
-from quire.commit.entries import Spec
+from quire.commit.entries import Keep, Spec
 from quire.commit.held import Held
+from quire.commit.retire import can_keep
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
@@ -30,6 +31,7 @@ from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
 from quire.sources.transforms.convert import Convert
 from quire.storage import OnRetry, Store, connect, destination, plain, silent
+from quire.storage.within import is_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +56,7 @@ class Request:
     max_quarantined: int | None = None
     policy: Policy = field(default_factory=Policy)
     allow_nonempty: bool = False
+    keep: Keep | None = None  # how many older versions of the destination stay readable; None: as it says
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
     # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
     takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
@@ -133,6 +136,7 @@ class Settings(TypedDict, total=False):
     source_options: Mapping[str, Any] | None
     dest_options: Mapping[str, Any] | None
     allow_nonempty: bool
+    keep_versions: int | str | None
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -181,7 +185,7 @@ def build(
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
-    waits: bool = False,
+    keep_versions: int | str | None = None, waits: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
 
@@ -263,8 +267,26 @@ def build(
     spec = Spec(transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout)
     return Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
-        max_quarantined, policy, allow_nonempty,
+        max_quarantined, policy, allow_nonempty, keep(keep_versions, there),
     )  # fmt: skip
+
+
+def keep(keep_versions: int | str | None, store: Store) -> Keep | None:
+    """How many older versions of the destination at `store` stay readable; None: as before. UsageError for anything else."""
+    if keep_versions is None:
+        return None
+    with about("keep_versions"):
+        if is_table(store):
+            raise UsageError(f"{store.url} is a table, which keeps older versions until table.clean(). Leave keep_versions out.")
+        if isinstance(keep_versions, str) and keep_versions.strip().isdecimal() and len(keep_versions) < 20:
+            keep_versions = int(keep_versions)  # of a shell
+        if isinstance(keep_versions, str):
+            found = Keep(seconds=seconds(keep_versions, "keep_versions"))
+        else:
+            found = Keep(versions=whole(keep_versions, "keep_versions", 0))
+        if (found.versions or found.seconds) and not can_keep(store):
+            raise UsageError(f"the store of {store.url} neither renames nor copies an object, so it keeps no older version. Say 0.")
+        return found
 
 
 def reducing(request: Request, reduce: Callable[[Any], Any], version: str | None = None) -> Request:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from quire import display
 from quire.arguments import format_size
-from quire.commit import closers, names, protocol
-from quire.commit.entries import Commit, Entry, Expired, Pin, Unpin
+from quire.commit import closers, names, protocol, retire
+from quire.commit.entries import Commit, Entry, Expired, Keep, Pin, Unpin
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import quarantine
@@ -65,22 +65,42 @@ def _expire(store: Store, before_version: int | None, grace: float) -> ExpireRep
 
     def compute(log: Log) -> Entry | None:
         reached = log.settled_version(min([wanted, *log.pins().values()]))
-        return None if log.expired() >= reached else Expired(below=reached, time=protocol.now())
+        away = log.settled_version(min([log.tip, *log.pins().values()]))
+        return None if log.expired() >= reached else Expired(below=reached, away=max(away, retire.away(log)), time=protocol.now())
 
     log.append(compute)
-    # Clean every job before: nothing may be left from which a slow publisher could make a file again.
-    log = protocol.recover(store)
     below = log.expired()
     live = live_files(log, below)
-    dead = {e.name: e.size for e in store.walk() if e.name not in live and _named(log, below, e.name)}
+    dead = {e.name: e.size for e in store.walk() if e.name not in live and _superseded(log, below, e.name)}
+    # Cleans every job before: nothing may be left from which a slow publisher could make a file again. Then what is named in the log goes,
+    # and here what a slow store has brought back.
+    log = protocol.recover(store)
     done_with = quarantine.dead(store, log, below)
     with ThreadPoolExecutor(DELETING) as pool:
         list(pool.map(store.remove, [*dead, *done_with]))
     return ExpireReport(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
 
 
-def _named(log: Log, below: int, name: str) -> bool:
-    """Whether a commit up to a version names a data file: nothing else is deleted."""
+def keep(store: Store, wanted: Keep) -> ExpireReport:
+    """Let so many older versions stay readable from now on, and delete what only others need."""
+    log = protocol.recover(store)
+    before = _sizes(store)
+    protocol.keep(log, wanted)
+    gone = before.keys() - _sizes(store).keys()
+    size = sum(before[name] for name in gone)
+    return ExpireReport(store.url, log.expired(), len(gone), size, tuple(sorted(set(log.pins().values()))))
+
+
+def _sizes(store: Store) -> dict[str, int]:
+    """Data file → bytes, wherever it lies."""
+    found = ((kept[1] if (kept := names.kept_at(e.name)) else e.name, e.size) for e in store.walk())
+    return {name: size for name, size in found if names.job_of_data_file(name) and not name.startswith(f"{names.STATE}/")}
+
+
+def _superseded(log: Log, below: int, name: str) -> bool:
+    """Whether a file is kept for expired versions, or a commit up to a version names it: nothing else is deleted."""
+    if kept := names.kept_at(name):
+        return kept[0] <= below
     job = names.job_of_data_file(name)
     found = log.decided(job) if job and not name.startswith(f"{names.STATE}/") else None
     if found is None or found[0] > below or not isinstance(found[1], Commit):
@@ -102,13 +122,17 @@ def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
         if version > log.tip:
             raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
         if log.expired() > version:
-            raise UsageError(f"version {version} of {store.url} has expired. Pin a later one; ledger.inspect.history() lists them.")
+            raise UsageError(
+                f"version {version} of {store.url} has expired: its data files are gone. Pin a later one (ledger.inspect.history() lists "
+                f"them); keep_versions keeps older ones."
+            )
         if any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged)):  # also if somebody has ended it already
             return None
         closers.check_readable(log, version)
         return Pin(version=version, id=ours, time=protocol.now())
 
     log.append(begin)
+    protocol.retire(log)  # what has begun to leave has left before the reader looks for its files
     try:
         yield version
     finally:
@@ -133,3 +157,4 @@ def _unpin(log: Log, wanted: str) -> None:
         return None
 
     log.append(end)
+    protocol.retire(log)  # what it has held

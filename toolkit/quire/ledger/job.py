@@ -19,6 +19,7 @@ from quire.commit import names, protocol
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Spec
 from quire.commit.log import Log
+from quire.commit.retire import Superseded, superseded
 from quire.coverage import checkpoint
 from quire.coverage.counts import files_out
 from quire.coverage.live import added
@@ -74,6 +75,9 @@ class Changed(display.Shown):
     vain: int = 0
     version: int = 0
     seconds: float = 0.0
+    superseded: int = 0
+    superseded_held: int = 0
+    pins: tuple[str, ...] = ()
 
     @property
     def all_quarantined(self) -> bool:
@@ -107,6 +111,8 @@ class Changed(display.Shown):
         if self.removed or self.written:
             rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)})"
             rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)})"
+        if self.superseded:
+            rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins))
         return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
 
     def _note(self) -> str:
@@ -284,9 +290,11 @@ def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, 
     planned = planned or PlannedChange([])
     left = (*planned.left, *found.left)
     count = len(found.left) + (planned.left_count or len(planned.left))
+    gone = superseded(log, found.jobs)
     return replace(
-        found, left=left, left_count=count, known=max(0, planned.known - before), version=log.tip, seconds=time.monotonic() - began
-    )
+        found, left=left, left_count=count, known=max(0, planned.known - before), version=log.tip, seconds=time.monotonic() - began,
+        superseded=gone.files, superseded_held=gone.held, pins=gone.pins,
+    )  # fmt: skip
 
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:

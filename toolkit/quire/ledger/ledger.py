@@ -11,16 +11,17 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import xxhash
 
 from quire import display, skew
 from quire.arguments import flag, format_size, whole
-from quire.commit import closers, names
+from quire.commit import closers, names, retire
 from quire.commit.entries import CLAIM, COMMITS, FILES, OFFSETS, PURGE, TABLE, Commit, Task
 from quire.commit.held import Held
+from quire.commit.kept import with_kept
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage.finished import FINISHED, GATHERED, generations
@@ -37,11 +38,12 @@ from quire.ledger.claims import Claims
 from quire.ledger.inspect import Inspect
 from quire.ledger.offsets import OffsetsOf
 from quire.ledger.verbs import Verbs
-from quire.ledger.verify import Item, Verified, verify
+from quire.ledger.verify import Item, Verified, strays, verify
 from quire.planning.plan import evenness
 from quire.sources.keys import keys as keys_of
 from quire.spark.runner import runner_of
 from quire.storage import connect, destination
+from quire.storage.within import is_table
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Summary(display.Shown):
     reduce: str = ""  # the function that all rows of a job went through
     records: int | None = None  # of a destination of topics: rows or lines in the data files that count
     source: str = ""  # likewise: the brokers and topics of the last load
+    superseded: int = 0  # data files that a pin holds in the directory, though later ones have taken their place
     kind: str = FILES  # of what was read first: "commits" where changes of another table are passed on, which `files` counts then
 
     def _facts(self) -> dict[str, object]:
@@ -78,6 +81,7 @@ class Summary(display.Shown):
             "quarantined": f"{self.quarantined:,}",
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
             "data files": f"{self.data_files:,} ({format_size(self.bytes_written)})",
+            **({"superseded, in the directory, held by pins": f"{self.superseded:,}"} if self.superseded else {}),
             "commits": f"{self.commits:,}, the last one {self.last_commit or 'never'}",
             "version": self.version,
             **({"unpublished commits": self.unpublished} if self.unpublished else {}),
@@ -224,7 +228,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
             reduce=spec.reduce if spec else "", records=records, source="" if records is None else self._log.source(),
-            kind=spec.kind if spec else FILES,
+            kind=spec.kind if spec else FILES, superseded=0 if is_table(self._store) else len(retire.waiting(self._log)),
         )  # fmt: skip
 
     def open_jobs(self) -> tuple[str, ...]:
@@ -352,14 +356,15 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         if Log(self._store).refresh().expired() > self.version:
             return QuireError(
                 f"{x.path} cannot be read back: version {self.version} of {self._store.url} has expired since it was opened, and "
-                f"{x.data_file} is deleted. Look again with ledger.refresh(), and keep a version readable with ledger.pin()."
+                f"{x.data_file} is deleted. Look again with ledger.refresh(); ledger.pin() holds a version, keep_versions keeps older ones."
             )
         return error
 
     def _record(self, x: Location, data_file: str) -> Iterator[bytes]:
         """The written bytes of a file or range; at its end, ValueError if its checksum differs."""
+        store = with_kept(self._store)
         if data_file.endswith(".parquet"):
-            rows = parquet.RowReader(self._store, data_file).take(x.offset or 0, x.records or 0)
+            rows = parquet.RowReader(store, data_file).take(x.offset or 0, x.records or 0)
             if rows.schema.names != parquet.CONTENT.names:
                 raise UsageError(f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(dest).")
             checksum = parquet.checksum(rows)
@@ -369,7 +374,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             compression = self._compression()
             size = min(lines.BUFFER, max((x.written or 0) + (x.skip or 0), 1 << 16))
             digest = xxhash.xxh3_64()
-            for piece in lines.cursor(self._store, data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0):
+            for piece in lines.cursor(store, data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0):
                 digest.update(piece)
                 yield piece
             checksum = digest.intdigest()
@@ -399,6 +404,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         items = [item for item in items if item[1] or (item[0] is not None and item[0].piece)]
         items += [(None, some, compression) for some in alone]
         found = verify(runner_of(spark, self._store), self._url, self._options, self._fold, items, len(sizes))
+        if self._until is None and not is_table(self._store):
+            found = replace(found, damaged=(*found.damaged, *strays(self._store, self._log, sizes)))
         if not found.ok and Log(self._store).refresh().expired() > self.version:
             raise QuireError(
                 f"version {self.version} of {self._store.url} has expired since it was opened. Verify again after ledger.refresh()."

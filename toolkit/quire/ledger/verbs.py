@@ -16,6 +16,7 @@ from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
+from quire.engine import request
 from quire.engine.closers import Reduce
 from quire.errors import RefusedError, UsageError, about, quoted
 from quire.interrupts import all_interruptible
@@ -171,7 +172,8 @@ class Verbs:
     ) -> Changed:  # fmt: skip
         """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
 
-        Coverage, checksums and lineage stay; `locate` tells the new places. The old files stay readable until `expire()`.
+        Coverage, checksums and lineage stay; `locate` tells the new places. The old files leave the directory, and stay readable as long as
+        `keep_versions` says.
         Returns a `Changed`.
         """
         target = self._target() if target_size is None else parse_target(target_size)
@@ -180,10 +182,27 @@ class Verbs:
         return done
 
     @not_of_tables
+    def keep_versions(self, keep: int | str) -> expire.ExpireReport:
+        """Keep so many older versions readable from now on, a number of versions or a time (`"1 day"`); 0: none.
+
+        Those that are not kept any more go at once, but for what pins hold. Returns an `ExpireReport`.
+
+        A commit that supersedes data files takes them out of the directory, so that whoever lists it reads each row once. Files of versions
+        that are kept move to where only quire reads them; in S3 and Azure without directories the store copies them. Forgotten rows are
+        never kept.
+        """
+        wanted = request.keep(keep, self._store)
+        if wanted is None:
+            raise UsageError("keep_versions takes a number of versions, or a time: 3, '1 day' or 0.")
+        done = expire.keep(self._store, wanted)
+        self.refresh()
+        return done
+
+    @not_of_tables
     def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.ExpireReport:
         """Delete the data files that no version from `before_version` on (default: the last one) needs.
 
-        Versions before it can no longer be read. Returns an `ExpireReport`.
+        Versions before it can no longer be read, whatever `keep_versions` says. Returns an `ExpireReport`.
 
         Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". Merged checkpoints
         and segments go too, when they are older than `grace`: earlier readers and planners may continue for so long.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,10 @@ import xxhash
 
 from quire import display
 from quire.arguments import format_size
-from quire.commit import names
+from quire.commit import names, retire
 from quire.commit.checkpoints import FILES
+from quire.commit.kept import with_kept
+from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, StorageError, printable
 from quire.formats import lines, parquet
@@ -75,7 +77,7 @@ def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Ite
 def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
     """One task's data files against its segment."""
     source, sizes, compression = item
-    store = connect(url, options)
+    store = with_kept(connect(url, options))
     if source is None:
         return {"files": 0, "bytes": 0, "damaged": list(_unreadable(store, sizes, compression))[:1000]}
     rows = folded.of(source).rows(store, ["path", "data_file", "offset", "skip", "written", "records", "checksum"])
@@ -100,6 +102,15 @@ def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
             if what:
                 damaged.append((name, path, what))
     return {"files": files, "bytes": size, "damaged": damaged[:1000]}
+
+
+def strays(store: Store, log: Log, live: Container[str]) -> Iterator[tuple[str, str, str]]:
+    """The data files in the directory of which nothing counts any more, as `Verified.damaged` has them; not those that pins hold."""
+    held, own = retire.waiting(log), f"{names.STATE}/"
+    for name in (e.name for e in store.walk() if not e.name.startswith(own)):
+        job = names.job_of_data_file(name)
+        if job and name not in live and name not in held and log.published(job) is not None:
+            yield name, "", "superseded, and back in the directory, whose readers count its rows: ledger.expire() deletes it"
 
 
 def _by_file(rows: pa.Table) -> dict[str, pa.Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.arguments import whole
+from quire.commit import retire
 from quire.commit.entries import Spec
+from quire.commit.kept import with_kept
 from quire.commit.log import Log
 from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, fold
@@ -39,11 +41,12 @@ class Content:
     folded: Fold
     folders: Mapping[str, str]
     by: Mapping[str, pa.DataType]
+    kept: Container[str] = frozenset()  # the files that are not in their places, as later ones have superseded them
 
     @property
     def store(self) -> Store:
         """Opened in this process."""
-        return connect(self.url, self.options)
+        return with_kept(connect(self.url, self.options))
 
     def columns(self) -> tuple[pa.Schema, dict[str, pa.DataType]]:
         """The data's own columns, as Spark has them, and those that the directories make.
@@ -88,7 +91,8 @@ def content(store: Store, url: str, options: Mapping[str, Any] | None = None, ve
         raise UsageError(f"there is nothing to read in {store.url}: no commit is published{said}. {advice}")
     tasks = (t for _, c in log.recent(at) for t in log.in_effect(c, at, reader=True))
     folders = {segment: t.folder for t in tasks if (segment := t.coverage.segment)}
-    return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, _by(log, spec))
+    kept = frozenset() if version is None else frozenset(retire.places(store))
+    return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, _by(log, spec), kept)
 
 
 def live(store: Store, version: int | None = None) -> tuple[Spec | None, list[LiveFile], Fold]:
@@ -107,7 +111,10 @@ def _log(store: Store, version: int | None) -> tuple[Log, int]:
     if version > log.tip:
         raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
     if log.expired() > version:
-        raise UsageError(f"version {version} of {store.url} has expired. Read a later one; ledger.inspect.history() lists them.")
+        raise UsageError(
+            f"version {version} of {store.url} has expired: its data files are gone. Read a later one (ledger.inspect.history() lists "
+            f"them); ledger.pin() holds a version, and keep_versions keeps older ones."
+        )
     return log.at(version), version
 
 
@@ -128,6 +135,6 @@ def of_version(store: Store, version: int) -> Iterator[None]:
         if Log(store).refresh().expired() > version:
             raise UsageError(
                 f"version {version} of {store.url} has expired while it was read: its data files are gone. Read again; "
-                "ledger.pin() keeps a version for a reader that takes long."
+                "ledger.pin() holds a version for a reader that takes long, and keep_versions keeps older ones."
             ) from e
         raise

@@ -69,8 +69,12 @@ def _parquet(spark: SparkSession, held: Content, own: pa.Schema, made: Mapping[s
     Spark's Java opens some names only in some locales, and it does not see every directory as a partition.
     """
     url, names = held.url, [file.name for file in held.files]
-    plain = {name for name in names if is_literal(f"{url}/{name}") and (not made or partition_columns.alone(name, made))}
-    reader = spark.read.option("basePath", url) if made else spark.read.option("recursiveFileLookup", True)
+    plain = {
+        name for name in names
+        if name not in held.kept and is_literal(f"{url}/{name}") and (not made or partition_columns.alone(name, made))
+    }  # fmt: skip
+    reader = spark.read.option("ignoreMissingFiles", False)  # whatever the session says: never a part of the rows
+    reader = reader.option("basePath", url) if made else reader.option("recursiveFileLookup", True)
     frames = list["DataFrame"]()
     if plain:
         if held.by or len(plain) < len(names):  # else Spark may guess the types of the values

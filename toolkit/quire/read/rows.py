@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from quire.commit.entries import Spec
+from quire.commit.kept import with_kept
 from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, scrub
@@ -55,7 +56,7 @@ class Reading:
 
     def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; UsageError where the version has expired, FormatError for a file with other columns."""
-        store = connect(self.url, self.options)
+        store = with_kept(connect(self.url, self.options))
         with of_version(store, self.version):
             if self.format == "parquet":
                 yield from self._of_parquet(store, piece)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from quire.commit.kept import with_kept
 from quire.errors import QuireError, RefusedError, StorageError
 from quire.formats import lines, parquet
 from quire.read import partition_columns, rows
@@ -18,6 +19,7 @@ def first_rows(store: Store, limit: int) -> Iterator[Any]:
     """The first rows of a destination: bytes a line, or a dict a row or file."""
     if is_table(store):
         raise RefusedError(f"{store.url} is a table: read it with quire.Table({store.url!r}).snapshot(), or any reader of Hudi.")
+    store = with_kept(store)
     held = content(store, store.url)
     try:
         yield from itertools.islice(_rows(store, held), max(limit, 0))

@@ -1,0 +1,223 @@
+"""Data files that a commit has superseded leave the directory, so that a reader who lists it counts each row once.
+
+    published → expired {below, away} → the files go → retired {away}
+
+The entry `expired` says first up to which version files go, computed from the same read as the pins; `retired` says that they have gone.
+Between the two anybody may do it, again and again, from the entries alone. A file of a version that is kept moves to where no reader of
+the directory looks; all others are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import NamedTuple
+
+from quire.commit import names
+from quire.commit.entries import TABLE, Commit, Entry, Expired, Keep, Retired, Settings
+from quire.commit.log import Log
+from quire.errors import NotFoundError
+from quire.storage import Folder, Store
+from quire.storage.base import Copying
+
+PARALLEL = 16  # requests at once
+HOUR = Keep(seconds=3600.0)  # where a store renames, and nobody has said another time: a reader goes on for so long
+NONE = Keep(versions=0)
+
+
+class Superseding(NamedTuple):
+    """A commit with its number and that of its `published`: the data files that it has removed; if it is void, its own instead."""
+
+    number: int
+    at: int
+    removed: list[str]
+    void: list[str]
+
+
+def away(log: Log) -> int:
+    """The version up to which superseded data files leave the directory."""
+    found = [e.away for e in log.since(log.merged) if isinstance(e, Expired)]
+    return max([*found, log.base.away if log.base else 0])
+
+
+def retired(log: Log) -> tuple[int, int]:
+    """Before which version all is deleted that only older ones need; and up to which superseded data files have left the directory."""
+    found = [(e.below, e.away) for e in log.since(log.merged) if isinstance(e, Retired)]
+    below, away = zip(*found, log.base.retired if log.base else (0, 0), strict=True)
+    return max(below), max(away)
+
+
+def superseding(log: Log) -> Iterator[Superseding]:
+    """The commits after which data files that count no more may still lie in the directory."""
+    begin = after = retired(log)[1]
+    if log.base and begin < log.merged:
+        begin = log.base.superseding - 1 if log.base.superseding else log.merged
+    for number, commit in log.commits(begin):
+        at = log.published_at(commit.job)
+        if at > after and commit.closer != TABLE:
+            counts = log.kept(commit)
+            void = commit.tasks if commit.removing and not counts else ()
+            removed = [name for task in counts for name in task.coverage.removes]
+            if removed or void:
+                yield Superseding(number, at, removed, [file.name for task in void for file in task.data_files])
+
+
+def wish(log: Log) -> Keep | None:
+    """How many older versions stay readable, as a user has set it last; None: nobody has."""
+    found = [e.keep for e in log.since(log.merged) if isinstance(e, Settings)]
+    return found[-1] if found else log.base.keep if log.base else None
+
+
+def can_keep(store: Store) -> bool:
+    """Whether a store can move a data file by itself."""
+    return store.can_rename or isinstance(store, Copying)
+
+
+def keeping(log: Log) -> Keep:
+    """The same; where nobody has said it, what goes with the store."""
+    return wish(log) or (HOUR if log.store.can_rename else NONE)
+
+
+def due(log: Log, time: str) -> Entry | None:
+    """The entry that says which files go, computed from the log as just read; None: it says so already, or none are to go."""
+    until, below, before = log.settled_version(min([log.tip, *log.pins().values()])), log.expired(), away(log)
+    fresh = bool(_leaving(log, before, until))
+    kept = _kept(log.store) if below < before else []
+    if not fresh and not kept:
+        return None
+    first = max(below, min(until, _first_kept(log, until)))
+    if fresh or any(below < version <= first for version in kept):
+        return Expired(below=first, away=max(until, before), time=time)
+    return None
+
+
+def open_since(log: Log) -> bool:
+    """Whether files still have to go, of which the log says so."""
+    below, until = retired(log)
+    return away(log) > until or log.expired() > below
+
+
+def carry_out(log: Log, time: str) -> None:
+    """Let the files go. Each job that has made one of them is over and clean: no publisher brings it back."""
+    store, until, below = log.store, away(log), log.expired()
+    going = _leaving(log, retired(log)[1], until)
+
+    def go(name: str) -> None:
+        if going[name] <= below:
+            store.remove(name)
+        else:
+            _keep(store, name, names.kept(going[name], name))
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(go, going))
+    # These come last: a slower call than this one may have moved a file here that this one was about to delete.
+    for version in _kept(store):
+        if version <= below:
+            store.remove_tree(names.kept_folder(version))
+
+    def done(log: Log) -> Entry | None:
+        there = retired(log)
+        return None if there[0] >= below and there[1] >= until else Retired(below=below, away=until, time=time)
+
+    log.append(done)
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """How many data files some jobs have superseded; and how many of these are still in the directory, as pins hold them."""
+
+    files: int = 0
+    held: int = 0
+    pins: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.held:
+            return f"{self.files:,} have left the directory"
+        one = len(self.pins) == 1
+        held = f"pin {self.pins[0]} holds" if one else f"{len(self.pins):,} pins hold"
+        return (
+            f"{self.files:,}, of which {held} {self.held:,} in the directory: until {'it ends' if one else 'they end'}, readers of the "
+            f"directory count their rows twice"
+        )
+
+
+def waiting(log: Log) -> set[str]:
+    """The data files that count no more, and are still in the directory: pins hold them, or nobody has come to it."""
+    return {name for each in superseding(log) for name in (*each.removed, *each.void)}
+
+
+def superseded(log: Log, jobs: Iterable[str]) -> Superseded:
+    """The data files that some jobs have superseded."""
+    files = held = 0
+    gone = retired(log)[1]
+    for commit in map(log.outcome, jobs):
+        if isinstance(commit, Commit) and commit.closer != TABLE:
+            removed = sum(len(task.coverage.removes) for task in log.kept(commit))
+            files, held = files + removed, held + (removed if log.published_at(commit.job) > gone else 0)
+    return Superseded(files, held, tuple(sorted(log.pins())) if held else ())
+
+
+def places(store: Store) -> dict[str, str]:
+    """Data file → where it is kept."""
+    found = ((names.kept_at(e.name), e.name) for e in store.walk(names.KEPT))
+    return {at[1]: name for at, name in found if at and at[1]}
+
+
+def _leaving(log: Log, after: int, until: int) -> dict[str, int]:
+    """Data file → the version from which on it does not count, of those that go between two versions; 0: it never did."""
+    found = dict[str, int]()
+    for each in superseding(log):
+        if after < each.at <= until:
+            found |= dict.fromkeys(each.removed, each.at) | dict.fromkeys(each.void, 0)
+    return found
+
+
+def _kept(store: Store) -> list[int]:
+    """The versions at which files were superseded that are kept."""
+    items = (names.kept_at(item.name.rstrip("/")) for item in store.scan(names.KEPT) if isinstance(item, Folder))
+    return [at[0] for at in items if at]
+
+
+def _keep(store: Store, name: str, place: str) -> None:
+    if store.can_rename:
+        try:
+            store.rename(name, place)
+        except NotFoundError:
+            return  # somebody has done it
+    elif isinstance(store, Copying) and (store.copy(name, place) or store.stat(place)):
+        store.remove(name)
+
+
+# ---------------------------------------------------------------------------------------------------------- what is kept
+def _first_kept(log: Log, until: int) -> int:
+    """The first version that stays readable; none stays that holds rows which were forgotten."""
+    forgotten = max((log.published_at(c.job) for _, c in log.commits(away(log), until) if c.verb == "forget" and log.kept(c)), default=0)
+    keep = keeping(log)
+    if keep.seconds is not None:
+        found = _newest_before(log, until, keep.seconds)
+    else:
+        counting = (log.published_at(c.job) for _, c in log.backwards(until) if log.kept(c))
+        wanted = list(islice(counting, (keep.versions or 0) + 1))
+        found = until if not keep.versions else min(wanted) if len(wanted) > keep.versions else 0
+    return max(log.settled_version(found) if found else 0, forgotten)
+
+
+def _newest_before(log: Log, until: int, seconds: float) -> int:
+    """The version that was the newest one some seconds ago; 0 where the first one is younger."""
+    limit = datetime.now().astimezone() - timedelta(seconds=seconds)
+    low, high = log.expired(), until  # of an entry at `low` nothing has to be known, one after `high` is not asked for
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _moment(log.entry(middle).time, limit) <= limit else (low, middle - 1)
+    return low
+
+
+def _moment(text: str, otherwise: datetime) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = otherwise + timedelta(seconds=1)  # forged: it counts as young
+    return found if found.tzinfo else found.astimezone()
