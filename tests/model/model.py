@@ -50,6 +50,7 @@ class Config:
     churn: bool = False  # "f" changes for ever
     vanish: bool = False  # "f" is deleted once, at any time
     seed: str = ""  # what is committed already: see SEEDS
+    retire: str = ""  # superseded files leave after each job: they are deleted ("none"), or older versions stay readable ("kept")
     shared: bool = False  # variant: the final name is the task's, not the attempt's
     bug: str = ""
 
@@ -230,6 +231,30 @@ def pins(log):
 
 def horizon(log):
     return max([0] + [e[1] for e in log if e[0] == "expired"])
+
+
+def away(log):
+    """The version up to which superseded files leave the directory."""
+    return max([0] + [e[2] for e in log if e[0] == "expired"])
+
+
+def retired(log):
+    """Up to which versions deletions are done, and superseded files have left the directory."""
+    return tuple(max([0] + [e[i] for e in log if e[0] == "retired"]) for i in (1, 2))
+
+
+def superseded(log, after, until):
+    """((version from which on it does not count, data file), …) of commits that were published in (after, until]; 0 for a void one's own."""
+    found = ()
+    for e in commit_entries(log):
+        p = published(log, e[1])
+        at = log.index(p) + 1 if p else 0
+        if after < at <= until:
+            counts = in_effect(log, e)
+            found += tuple((at, f) for t in counts for f in t[5])
+            if not counts and together(e[2]):
+                found += tuple((0, file_of(e[1], t)) for t in e[2] if t[4])
+    return tuple(sorted(found))
 
 
 def dead_files(log, h):
@@ -536,6 +561,8 @@ def driver(me, intent, shape):
         yield from clean(job)
         if bug("clean_before_publish"):
             yield from publish(me, job)
+        if G.retire:
+            yield from retirer()
         del job
         if kind == "commit" and intent[0] in "FTC" and own:  # one job is what was asked for; an open one that was found is not it
             return "done"
@@ -785,9 +812,13 @@ def cleaner():
     for j in todo:
         yield from publish("c", j)
     j = None
+    if bug("retire_before_clean"):
+        yield from retirer()
     todo = yield ("residue",)
     for j in todo:
         yield from clean(j)
+    if G.retire:
+        yield from retirer()
 
 
 def checkpointer():
@@ -824,7 +855,7 @@ def expirer():
             return
         if horizon(log) >= h or bug("expire_without_entry"):
             break
-        yield ("pia", slot(len(log), ("expired", h)), ("expired", h))
+        yield ("pia", slot(len(log), ("expired", h, 0)), ("expired", h, 0))
         del log, dead
     del log, h, early
     todo = yield ("residue",)  # so that no slow publisher finds anything to publish again
@@ -835,6 +866,71 @@ def expirer():
     yield ("expire", dead)
 
 
+def retirer():
+    """Superseded files leave the directory: the log says first which, computed from the same read as the pins, and then that they have left."""
+    if bug("retire_unpublished"):  # it trusts the commit alone
+        log = yield LOG
+        yield ("expire", tuple(sorted({f for e in commit_entries(log) for t in e[2] for f in t[5]})))
+        return
+    log = yield LOG
+    early = pins(log)
+    del log
+    while True:
+        log = yield LOG
+        held = () if bug("retire_ignores_pins") else early if bug("retire_pins_read_early") else pins(log)
+        until = settled(log[: min((len(log),) + held)])
+        fresh = superseded(log, away(log), until)
+        forgotten = tuple(log.index(published(log, e[1])) + 1 for e in commit_entries(log) if e[1][1][0] == "F" and published(log, e[1]))
+        below = until if G.retire == "none" else 0 if bug("forgotten_is_kept") else max([0, *(at for at in forgotten if at <= until)])
+        below = max(below, horizon(log))
+        if not fresh or bug("retire_without_entry"):
+            break
+        yield ("pia", slot(len(log), ("expired", below, until)), ("expired", below, until))
+        del log
+    if bug("retire_without_entry"):
+        going, low, high = fresh, below, until
+    else:
+        low, high = horizon(log), away(log)
+        going = superseded(log, retired(log)[1], high)
+        if (low, high) <= retired(log):
+            return
+    del log, early, held, until, fresh, forgotten, below
+    if bug("retired_early"):
+        log = yield LOG
+        yield ("pia", slot(len(log), ("retired", low, high)), ("retired", low, high))
+        del log
+    todo = yield ("residue",)
+    if not bug("retire_before_clean"):
+        for j in todo:
+            yield from clean(j)
+    j = todo = None
+    for at, f in going:
+        if at <= low:
+            yield ("expire", (f,))
+        else:
+            yield ("keep", f, ("kept", at, f))
+    at = f = going = None
+    if not bug("kept_stays"):
+        done = yield ("kept", low)
+        yield ("del", done)
+        done = None
+    while not bug("retire_without_entry"):
+        log = yield LOG
+        if retired(log) >= (low, high):
+            return
+        yield ("pia", slot(len(log), ("retired", low, high)), ("retired", low, high))
+        del log
+
+
+def place(f):
+    """Where a reader finds a file: in the directory, or among those that are kept; None: nowhere."""
+    x = yield ("get", f)
+    if x is not None:
+        return f
+    x = yield ("find kept", f)
+    return x
+
+
 def reader():
     """Takes the file list of the newest version, then file after file."""
     log = yield LOG
@@ -842,7 +938,7 @@ def reader():
     files = tuple(sorted(fold(log, reader=True)[1]))
     del log
     for f in files:
-        x = yield ("get", f)
+        x = yield from place(f)
         if x is None:
             log = yield LOG
             return "done" if horizon(log) > v else "! a reader misses a file of a version that nobody has expired"
@@ -861,11 +957,19 @@ def pinner():
         yield ("pia", slot(len(log), ("pin", v)), ("pin", v))
     files = tuple(sorted(fold(log[:v], reader=True)[1]))
     del log
+    if G.retire and not bug("pin_beside_retire"):
+        yield from retirer()  # what has begun to leave has left before the places are looked up
+    places = ()
     for f in files:
-        x = yield ("get", f)
+        x = yield from place(f)
         if x is None:
             return "! a pinned version has lost a file"
-    f = files = x = None
+        places += (x,)
+    for f in places if G.retire else ():  # a running scan holds its paths
+        x = yield ("get", f)
+        if x is None:
+            return "! a file of a pinned version has moved under its reader"
+    f = files = x = places = None
     while True:
         log = yield LOG
         if ("unpin", v) in log:
@@ -923,7 +1027,7 @@ def final_driver():
     if any(x[1] == "P" for x in G.drivers) and any(x[1] == "x" for x in G.drivers):
         r = yield from driver("Rz", "x", 0)  # what has come since
         yield from cleaner()
-    if G.seed:
+    if G.seed and not G.retire:
         yield from expirer()
     return "done"
 
@@ -997,6 +1101,11 @@ def mutate(d, op):
             n.pop(k, None)
             n[("ghost", k)] = 1
         return None, n
+    if kind == "keep":
+        if op[1] in d:
+            n[op[2]] = n.pop(op[1])
+            n[("ghost", op[1])] = 1
+        return None, n
     if kind == "copy":
         if op[1] not in d:
             return "gone", d
@@ -1035,6 +1144,10 @@ def execute(d, op, faults):
         return [(full_log(d), d, None)]
     if kind == "get":
         return [(d.get(op[1]), d, None)]
+    if kind == "find kept":
+        return [(next((k for k in d if k[0] == "kept" and k[2] == op[1]), None), d, None)]
+    if kind == "kept":
+        return [(tuple(sorted((k for k in d if k[0] == "kept" and k[1] <= op[1]), key=repr)), d, None)]
     if kind == "list":
         return [(tuple(sorted((k for k in d if k[0] == op[1] and job_of(k) == op[2]), key=repr)), d, None)]
     if kind == "jobs":
@@ -1217,8 +1330,9 @@ def invariant(d):
                 return f"(c) the committed output of {task} is gone before it was published"
             if d[h] != (writer, rows):
                 return f"(c) the committed, unpublished output of {task} is another attempt's: {d[h]}"
+    kept = {k[2] for k in d if k[0] == "kept"}
     for f in must:
-        if f not in d:
+        if f not in d and f not in kept:
             return f"(c) a version that isn't expired names a file that does not exist: {f}"
     for k in d:
         if k[0] == "fin" and k not in names and G.committer != "v2":
@@ -1226,6 +1340,12 @@ def invariant(d):
         if k[0] == "fin" and ("ghost", k) in d:
             return f"(i) an expired file came back: {k}"
     return None
+
+
+def forgets(log, at):
+    """Whether rows were forgotten after a version, which every file that was superseded before may hold."""
+    found = (published(log, e[1]) for e in commit_entries(log) if e[1][1][0] == "F" and in_effect(log, e))
+    return any(p and log.index(p) + 1 >= at for p in found)
 
 
 def purge_promise(d, cov, live):
@@ -1269,8 +1389,12 @@ def end_promise(d):
             return f"(e) orphan after recovery and clean: {k}"
         if k[0] in ("seg", "fin") and (k[1], k[2], k[3]) not in named and not (k[3] == "" and any(n[:2] == k[1:3] for n in named)):
             return f"(e) orphan after recovery and clean: {k}"
-        if G.seed and k[0] == "fin" and k not in live and not pins(log):
-            return f"(e) a removed file is left after expire: {k}"
+        if (G.seed or G.retire) and k[0] == "fin" and k not in live and not pins(log):
+            return f"(e) a removed file is left, and a lister sees its rows: {k}"
+        if k[0] == "kept" and k[1] <= horizon(log):
+            return f"(e) a file is kept, and no version that can be read has it: {k}"
+        if k[0] == "kept" and forgets(log, k[1]) and not pins(log):
+            return f"(k) forgotten rows are kept: {k}"
     return None
 
 
@@ -1648,6 +1772,23 @@ def new_scenarios():
         c("a user's own writer, two drivers", "copy", A, B, coarse=True),
         c("expire, a late publisher", "copy", seed="merged", units=1, actors=("expirer", "late", "reader"), coarse=True),
         c("expire, a late publisher", "azure", seed="merged", units=1, actors=("expirer", "late", "reader"), coarse=True),
+        c("reprocess, old files leave", "s3", R, seed="one file", units=1, replace=True, retire="none", actors=("reader",), **q),
+        c("compact, old files leave, a reader", "rename", C, seed="two files", units=1, retire="kept", actors=("reader", "cleaner"), **q),
+        c("compact, old files leave, a pinned version", "rename", C, seed="two files", units=1, retire="kept", actors=("pinner",), **q),
+        c("compact, old files leave, a pin in S3", "s3", C, seed="two files", units=1, retire="none", actors=("pinner",), **q),
+        c("forget, old files leave, a pinned version", "rename", F, seed="one file", units=1, retire="kept", actors=("pinner",), **q),
+        c("compact and forget, old files leave", "rename", C, F, seed="two files", units=1, retire="kept", **q),
+        c(
+            "old files leave, a late publisher",
+            "copy",
+            seed="merged",
+            units=1,
+            coarse=True,
+            retire="none",
+            actors=("cleaner", "cleaner", "late"),
+        ),
+        c("reprocess, lost, old files leave", "s3", RR, seed="half", replace=True, expire=1, retire="none", **q),
+        c("two compactions, old files leave", "rename", C, C2, seed="two files", units=1, retire="kept", **q),
         c("expire, a pinned version", "s3", seed="merged", units=1, actors=("expirer", "expirer", "pinner"), **q),
         c("compact, expire, a reader", "rename", C, seed="two files", units=1, actors=("expirer", "reader"), **q),
         c("compact, expire, a pinned version", "s3", C, seed="two files", units=1, actors=("expirer", "pinner"), **q),
@@ -1876,6 +2017,42 @@ BUGS = {  # name: (what is done instead, a scenario in which it must be caught)
         "expire takes removals of unpublished commits for done",
         c("", "s3", C, seed="two files", units=1, timeouts=0, expire=1, actors=("expirer",), coarse=True),
     ),
+    "retire_unpublished": (
+        "files leave after the commit, before the new ones are in their places",
+        c("", "rename", C, seed="two files", units=1, retire="none", timeouts=0, coarse=True, actors=("cleaner",)),
+    ),
+    "retire_without_entry": (
+        "files leave, and the log does not say it",
+        c("", "rename", C, seed="two files", units=1, retire="none", timeouts=0, coarse=True, actors=("reader",)),
+    ),
+    "retire_ignores_pins": (
+        "files leave that a pin holds",
+        c("", "rename", C, seed="two files", units=1, retire="kept", timeouts=0, coarse=True, actors=("pinner",)),
+    ),
+    "retire_pins_read_early": (
+        "files leave by pins that were read before the log's slot",
+        c("", "rename", C, seed="two files", units=1, retire="kept", timeouts=0, coarse=True, actors=("pinner",)),
+    ),
+    "pin_beside_retire": (
+        "a pinned reader looks for its files while they leave",
+        c("", "rename", C, seed="two files", units=1, retire="kept", timeouts=0, coarse=True, actors=("pinner",)),
+    ),
+    "retire_before_clean": (
+        "files leave while a slow publisher still finds what it would publish",
+        c("", "copy", seed="merged", units=1, retire="none", timeouts=0, coarse=True, actors=("cleaner", "late")),
+    ),
+    "retired_early": (
+        "the log says that files have left before they have",
+        c("", "rename", C, seed="two files", units=1, retire="kept", timeouts=0, coarse=True, actors=("cleaner",)),
+    ),
+    "forgotten_is_kept": (
+        "older versions stay readable with rows that were forgotten",
+        c("", "rename", F, seed="one file", units=1, retire="kept", timeouts=0, coarse=True),
+    ),
+    "kept_stays": (
+        "files of versions that can't be read any more stay among the kept ones",
+        c("", "rename", C, F, seed="two files", units=1, retire="kept", timeouts=0, coarse=True),
+    ),
     "expire_without_entry": (
         "expire deletes without an entry",
         c("", "s3", seed="merged", units=1, timeouts=0, actors=("expirer", "pinner"), coarse=True),
@@ -1971,7 +2148,7 @@ def main():
             verdict = ("holds" if ok else "VIOLATED " + why) if not cfg.bug else ("caught: " if ok else "NOT CAUGHT ") + str(why)
             print(
                 f"{cfg.bug or cfg.name:48} {cfg.committer:7}{states:9,} states {edges:10,} transitions {stores:7,} stores {secs:5.1f} s  {verdict}",
-                partial_lines="take",
+                flush=True,
             )
             if o.bug or (why and not cfg.bug):
                 print(*("    " + line for line in trace), sep="\n")

@@ -252,7 +252,7 @@ class OutputCommitter:
         if state == "lost":
             raise LostError(
                 f"the store has lost output of job {job.id} in {self.dest} before it was published (uploads expire), so nothing of the job "
-                f"counts. Begin another of the same name; readers of the directory may see the rest of this one until ledger.expire()."
+                f"counts, and nothing of it is visible. Begin another of the same name."
             )
         assert isinstance(outcome, Commit)
         files = [file for task in outcome.tasks for file in task.data_files]
