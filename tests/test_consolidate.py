@@ -15,6 +15,7 @@ import pytest
 
 from checker import check, look, tree, unchanged
 from gathering import documents, gather, not_taken, refused, write
+from gathering import look as plan
 from quire.errors import UsageError
 from quire.sources import transforms
 
@@ -138,9 +139,12 @@ def test_names_with_an_underscore_or_a_dot_are_hidden_unless_asked_for(tmp_path:
     shown = ["a", "_year=1/b", "c_/_d=e"]
     hid = ["_SUCCESS", ".crc", "_temporary/0/x", ".git/x", "d/_x", "copy._COPYING_"]
     source = write(tmp_path / "in", dict.fromkeys(shown + hid, b"1"))
-    assert gather(source, tmp_path / "1").files == 3
+    report = gather(source, tmp_path / "1")
+    assert (report.files, report.hidden) == (3, 6), "a hidden directory counts as one"
+    assert "6 (hidden=True takes them)" in str(report)
+    assert "6 (hidden=True takes them)" in str(plan(source, tmp_path / "1"))
     assert names(tmp_path / "1", source) == set(shown)
-    gather(source, tmp_path / "2", hidden=True)
+    assert gather(source, tmp_path / "2", hidden=True).hidden == 0
     assert names(tmp_path / "2", source) == set(shown + hid)
 
 

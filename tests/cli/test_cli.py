@@ -48,16 +48,16 @@ def place(tmp_path: Path) -> Path:
 
 COMMANDS = [
     "consolidate", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger quarantined",
-    "ledger history", "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact",
-    "ledger expire", "ledger keep-versions", "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files", "ledger coverage",
-    "ledger tasks", "ledger sizes", "ledger deleted", "ledger changed", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
-    "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records", "ledger unprocessed", "load", "ledger offsets",
-    "ledger lag", "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
-    "table", "table create", "table show", "table upsert", "table insert", "table bulk-insert", "table delete", "table snapshot",
-    "table changes", "table compact", "table clean", "table savepoint", "table savepoints", "table stats", "table timeline",
-    "table doctor", "table history", "table remove-leftovers", "table insert-overwrite", "table cluster",
-    "table delete-partitions", "table rollback", "table restore", "table archive", "table maintain", "emit",
-    "table sync-metastore",
+    "ledger history", "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry",
+    "ledger compact", "ledger expire", "ledger keep-versions", "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files",
+    "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted", "ledger changed", "ledger purge-sources",
+    "ledger import-markers", "ledger export-markers", "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records",
+    "ledger unprocessed", "load", "ledger offsets", "ledger lag", "committer", "committer advise", "committer check",
+    "committer inspect", "committer lab", "committer sweep", "table", "table create", "table show", "table upsert", "table insert",
+    "table bulk-insert", "table delete", "table snapshot", "table changes", "table compact", "table clean", "table savepoint",
+    "table savepoints", "table stats", "table timeline", "table doctor", "table history", "table remove-leftovers",
+    "table insert-overwrite", "table cluster", "table delete-partitions", "table rollback", "table restore", "table archive",
+    "table maintain", "emit", "table sync-metastore",
 ]  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
     )
     plan = answer(run("plan", *arguments, "--json"))
     assert set(plan) == {
-        "dest", "listed", "skipped", "files", "bytes", "estimate", "changed", "longer", "outdated", "young", "links",
+        "dest", "listed", "skipped", "files", "bytes", "estimate", "changed", "longer", "outdated", "young", "hidden", "links",
             "unreadable", "troubles", "skew", "tasks",
     }  # fmt: skip
     assert (plan["files"], plan["skipped"]) == (32, 0)

@@ -14,7 +14,7 @@ from quire.commit.log import Log
 from quire.engine import kinds, request
 from quire.engine.driver import check_destination, check_found, check_spec, gather
 from quire.engine.loop import again, checked, repeat
-from quire.engine.report import Report, changed_since
+from quire.engine.report import Report, changed_since, hidden_names
 from quire.engine.request import Request, Settings, build, shows
 from quire.errors import about, printable
 from quire.interrupts import all_interruptible, interruptible
@@ -221,6 +221,8 @@ class Plan:
             rows["changed since, read again"] = f"{differing.outdated:,}"
         if listed.young:
             rows["too young (min_age)"] = f"{listed.young:,}"
+        if listed.hidden:
+            rows["hidden, ignored"] = hidden_names(listed.hidden)
         return rows
 
     def as_dict(self) -> dict[str, Any]:
@@ -229,7 +231,7 @@ class Plan:
         return {
             "dest": self._options.shown, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
             "estimate": self.estimate, "changed": differing.reported.count, "longer": differing.longer, "outdated": differing.outdated,
-            "young": listed.young, "links": listed.links, "unreadable": listed.unreadable.count,
+            "young": listed.young, "hidden": listed.hidden, "links": listed.links, "unreadable": listed.unreadable.count,
             "troubles": [list(t) for t in listed.unreadable.examples],
             "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),
         }  # fmt: skip
@@ -243,7 +245,7 @@ class Plan:
 
     def __str__(self) -> str:
         listed = self._planned.listed
-        if not (listed.files or listed.young or listed.links or listed.deleted.count or listed.unreadable.count):
+        if not (listed.files or listed.young or listed.links or listed.hidden or listed.deleted.count or listed.unreadable.count):
             return printable(f"plan for {self._options.shown}: nothing is there to gather.")
         return display.lines(f"plan for {self._options.shown}", self._facts(), self._note())
 

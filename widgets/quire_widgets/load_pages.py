@@ -87,7 +87,7 @@ def facts(seen: LoadView) -> dict[str, object]:
     if table["open"].fillna(0).any():
         rows["in open transactions"] = f"{int(table['open'].sum()):,} offsets, which nobody gets yet"
     if found is not None:
-        rows["records loaded"] = f"{found.records or 0:,} (of {found.bytes_read:,} offsets)"
+        rows["records loaded"] = f"{found.records:,} (of {found.bytes_read:,} offsets)"
         rows["quarantined"] = f"{found.quarantined:,}"
         rows["lost to retention"] = f"{int(table['lost'].sum()):,}"
         rows["data files"] = f"{found.data_files:,} ({format_size(found.bytes_written)})"
@@ -255,7 +255,7 @@ class Looking:
 
     def _of_ledger(self, ledger: quire.Ledger) -> tuple[Any, ...]:
         summary = ledger.summary()
-        if summary.records is None and summary.commits and summary.transform:
+        if not summary.source and summary.commits and summary.transform:
             raise quire.UsageError(
                 f"{summary.dest} was made of files, and a LoadMonitor shows what was loaded from topics: look with LedgerInspector."
             )

@@ -78,6 +78,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     held_back: int = 0
     data_files: int = 0
     bytes_written: int = 0
+    records: int = 0  # lines or rows in the data files
     ledger_rows: int = 0
     last_commit: str = ""
 

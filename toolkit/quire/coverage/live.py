@@ -51,16 +51,18 @@ def totals(log: Log, folded: Fold) -> Totals:
     """The sum of the published commits at the fold's version."""
     log = log.at(folded.version)
     before = log.base.totals if log.base else Totals()
-    count, size = before.data_files, before.bytes_written
+    count, size, records = before.data_files, before.bytes_written, before.records
     if log.base and folded.removed:
         # Of what the checkpoint counts, some has left since.
         gone = pa.array(list(folded.removed), pa.string())
-        for table in log.base.tables(log.store, "files", FILES, ["data_file", "bytes"]):
-            sizes = table.filter(pc.is_in(table.column("data_file"), gone)).column("bytes")
-            count, size = count - len(sizes), size - (pc.sum(sizes).as_py() or 0)
+        for table in log.base.tables(log.store, "files", FILES, ["data_file", "bytes", "records"]):
+            left = table.filter(pc.is_in(table.column("data_file"), gone))
+            sums = [pc.sum(left.column(column)).as_py() or 0 for column in ("bytes", "records")]
+            count, size, records = count - left.num_rows, size - sums[0], records - sums[1]
     out = [task for number in folded.undone for task in log.kept(log.commit(number))]
     taken = added(out)
-    count, size = count - sum(len(t.data_files) for t in out), size - sum(f.size for t in out for f in t.data_files)
+    undone = [f for t in out for f in t.data_files]
+    count, size, records = count - len(undone), size - sum(f.size for f in undone), records - sum(f.records for f in undone)
     commits, tasks, last = before.commits - len(folded.undone), list[Task](), before.last_commit
     for _, commit in log.recent(folded.version):
         there = log.in_effect(commit, folded.version, reader=True)
@@ -74,7 +76,7 @@ def totals(log: Log, folded: Fold) -> Totals:
         bytes_read=before.bytes_read + stats.bytes_in - stats.bytes_out - taken.bytes_in,
         quarantined=before.quarantined + stats.quarantined - stats.quarantined_out - taken.quarantined,
         held_back=before.held_back + stats.held - stats.held_out - taken.held,
-        data_files=count + len(files), bytes_written=size + sum(f.size for f in files),
+        data_files=count + len(files), bytes_written=size + sum(f.size for f in files), records=records + sum(f.records for f in files),
         ledger_rows=before.ledger_rows + stats.rows - stats.carried - uncovered - taken.rows,
     )  # fmt: skip
 

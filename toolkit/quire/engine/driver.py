@@ -246,7 +246,7 @@ class _Call:
             quarantined=tuple(done.examples[:EXAMPLES]), quarantined_count=stats.quarantined,
             changed=differing.reported.pairs, changed_count=differing.reported.count, longer_count=differing.longer,
             unreadable=listed.unreadable.pairs, unreadable_count=listed.unreadable.count, deferred=tuple(self.left.items()),
-            skipped=self.skipped, young=listed.young, links=listed.links, jobs=tuple(self.jobs), version=log.tip,
+            skipped=self.skipped, hidden=listed.hidden, young=listed.young, links=listed.links, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             quarantined_before=self.quarantined, instant=done.instant,

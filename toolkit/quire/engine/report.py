@@ -47,6 +47,7 @@ class Report:
     skipped           files that were gathered or quarantined before
     deleted           files that were gathered before and have gone at their source: their output stays; `deleted_examples` of them
     young, links      files changed within `min_age`; symbolic links that were not followed
+    hidden            files and directories that were ignored for their names, which begin with _ or a dot (hidden=True takes them)
     jobs              of this call, in the log's order; `version` is the log's number at the end
     retries           how often an operation was retried because a store was busy or did not answer
     reduce            the function that all rows of a job went through together
@@ -100,6 +101,7 @@ class Report:
     failure: str = ""
     instant: str = ""
     noun: str = "files"
+    hidden: int = 0
     superseded: int = 0
     superseded_held: int = 0
     pins: tuple[str, ...] = ()
@@ -145,7 +147,7 @@ class Report:
             **self._first(),
             self._taken: f"{self.files:,}",
             **({"bytes read": format_size(self.bytes)} if self.noun == "files" else {}),
-            "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            "data files": f"{self.data_files:,} ({format_size(self.written)}, {self.records:,} records)",
             **({"instant": self.instant} if self.instant else {}),
             **({"through": self.reduce} if self.reduce else {}),
             "skipped (already processed)": f"{self.skipped:,}"
@@ -163,16 +165,12 @@ class Report:
             rows["new version not taken, old one stays"] = f"{stays:,}"
         if len(self.deferred) > stays:
             rows["deferred (changed or gone)"] = f"{len(self.deferred) - stays:,}"
-        if self.held_back:
-            rows["last lines held back"] = f"{self.held_back:,}"
-        if self.deleted:
-            rows["gone at the source, kept here"] = f"{self.deleted:,}"
-        if self.young:
-            rows["too young (min_age)"] = f"{self.young:,}"
-        if self.links:
-            rows["links not followed"] = f"{self.links:,}"
-        if self.retries:
-            rows["retries"] = f"{self.retries:,}"
+        counts = {
+            "last lines held back": self.held_back, "gone at the source, kept here": self.deleted, "too young (min_age)": self.young,
+            "links not followed": self.links, "retries": self.retries,
+        }  # fmt: skip
+        rows |= {name: f"{count:,}" for name, count in counts.items() if count}
+        rows |= {"hidden, ignored": hidden_names(self.hidden)} if self.hidden else {}
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} {self.noun}/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict
@@ -200,7 +198,8 @@ class Report:
     @property
     def nothing(self) -> bool:
         """Whether no file was there at all."""
-        counts = self.skipped, self.quarantined_count, self.changed_count, self.unreadable_count, self.young, self.links, self.deleted
+        counts = (self.skipped, self.quarantined_count, self.changed_count, self.unreadable_count, self.young, self.links, self.deleted,
+            self.hidden)  # fmt: skip
         return not any((*counts, self.jobs, self.deferred, self.others, self.held_back))
 
     def __str__(self) -> str:
@@ -302,6 +301,11 @@ class LoadReport(Report):
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON takes it."""
         return {**super().as_dict(), "records_per_second": round(self.records_per_second, 1)}
+
+
+def hidden_names(count: int) -> str:
+    """How many names were ignored, and what takes them."""
+    return f"{count:,} (hidden=True takes {'it' if count == 1 else 'them'})"
 
 
 def _plain(url: str) -> str:

@@ -68,7 +68,7 @@ class Summary(display.Shown):
     unpublished: int
     open_jobs: tuple[str, ...]
     reduce: str = ""  # the function that all rows of a job went through
-    records: int | None = None  # of a destination of topics: rows or lines in the data files that count
+    records: int = 0  # rows or lines in the data files that count
     source: str = ""  # likewise: the brokers and topics of the last load
     superseded: int = 0  # data files that a pin holds in the directory, though later ones have taken their place
     kind: str = FILES  # of what was read first: "commits" where changes of another table are passed on, which `files` counts then
@@ -80,7 +80,7 @@ class Summary(display.Shown):
             **self._gathered(),
             "quarantined": f"{self.quarantined:,}",
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
-            "data files": f"{self.data_files:,} ({format_size(self.bytes_written)})",
+            "data files": f"{self.data_files:,} ({format_size(self.bytes_written)}, {self.records:,} records)",
             **({"superseded, in the directory, held by pins": f"{self.superseded:,}"} if self.superseded else {}),
             "commits": f"{self.commits:,}, the last one {self.last_commit or 'never'}",
             "version": self.version,
@@ -91,7 +91,7 @@ class Summary(display.Shown):
     def _gathered(self) -> dict[str, object]:
         if self.kind == COMMITS:
             return {"commits passed on": f"{self.files:,}"}
-        if self.records is None:
+        if not self.source:
             return {"files gathered": f"{self.files:,} ({format_size(self.bytes_read)})"}
         return {"source": self.source, "records loaded": f"{self.records:,} (of {self.bytes_read:,} offsets)"}
 
@@ -218,16 +218,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """The destination in numbers, from the log alone."""
         found = totals(self._log, self._fold)
         spec = self._log.spec(self.version, reader=True)
-        records = None
-        if spec is not None and spec.kind == OFFSETS:
-            records = sum(f.records for f in live(self._log, self._fold, reader=True))
+        topics = spec is not None and spec.kind == OFFSETS
         return Summary(
             dest=self._store.url, version=self.version, transform=spec.transform if spec else "", format=spec.format if spec else "",
             compression=spec.compression if spec else "", layout=spec.layout if spec else "", commits=found.commits,
             files=found.files, bytes_read=found.bytes_read, quarantined=found.quarantined, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
-            reduce=spec.reduce if spec else "", records=records, source="" if records is None else self._log.source(),
+            reduce=spec.reduce if spec else "", records=found.records, source=self._log.source() if topics else "",
             kind=spec.kind if spec else FILES, superseded=0 if is_table(self._store) else len(retire.waiting(self._log)),
         )  # fmt: skip
 

@@ -25,7 +25,7 @@ def first_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Ite
         while waiting and most > 0 and looks < EMPTY_FOLDERS:
             looks += 1
             here, folders = waiting.pop(), list[str]()
-            found = heapq.nsmallest(most, _files(_noting(_shown(store, selection, here, "", "", seen), folders), takes))
+            found = heapq.nsmallest(most, _files(_noting(_shown(store, selection, here, "", "", seen, Listed()), folders), takes))
             for entry in found:
                 yield root, entry
             most -= len(found)

@@ -167,6 +167,7 @@ class Listed:
     quarantined: int = 0  # of them those that are in quarantine
     new: int = 0  # files of which something is to be read
     young: int = 0
+    hidden: int = 0  # files and directories that were ignored for their names
     links: int = 0
     unwanted: Some = field(default_factory=lambda: Some(most=NAMES))  # names below their roots that do not match what was asked for
     met: list[list[Any]] = field(default_factory=list)  # [root, glob] that matches a name; [root, ""]: the root has names
@@ -341,7 +342,7 @@ def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) ->
             seen.blind.append(here)
             continue
         for after, until in _ranges(store, listing.selection, piece, here):
-            for item in _shown(store, listing.selection, here, after, until, seen):
+            for item in _shown(store, listing.selection, here, after, until, seen, found):
                 if item.__class__ is Entry:
                     seen.file(item.name)
                     if takes is None or takes(item):
@@ -362,13 +363,15 @@ def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) ->
 
 
 def _shown(
-    store: Store, selection: Selection, folder: str, after: str, until: str, seen: ListedNames
+    store: Store, selection: Selection, folder: str, after: str, until: str, seen: ListedNames, found: Listed
 ) -> Iterator[Entry | Folder | Trouble]:  # fmt: skip
     """The part of a directory that is not hidden and has a name in [after, until)."""
     for item in store.scan(folder, after=after, until=until, follow=selection.links):
         if item.__class__ is Entry:  # nearly all; the store has kept to the range
             if selection.shows(item.name[item.name.rfind("/") + 1 :]):
                 yield item
+            else:
+                found.hidden += 1
             continue
         # Of all that is there, hidden or in another slice.
         seen.folder(item.name) if item.__class__ is Folder else seen.blind.append(item.name.rstrip("/"))
@@ -380,8 +383,11 @@ def _shown(
         if isinstance(item, Trouble) and last.endswith("/"):
             if not after:
                 yield item
-        elif last >= after and (not until or last < until) and selection.shows(last):
-            yield item
+        elif last >= after and (not until or last < until):
+            if selection.shows(last):
+                yield item
+            else:
+                found.hidden += 1
 
 
 def globs_of(root: Root) -> list[str]:
