@@ -164,7 +164,7 @@ def test_a_commit_that_has_expired_is_one_line(tmp_path: Path) -> None:
     quire.Ledger(tmp_path / "out").compact(spark=LOCAL)
     assert batches(found) == [sum(brought, Counter())], "while its files are there"
     quire.Ledger(tmp_path / "out").expire()
-    with refused(UsageError, 2, "what commit 1", "has expired", "checkpointLocation"):
+    with refused(UsageError, 2, "the rows of commit 1", "have expired", "checkpointLocation"):
         batches(reader(tmp_path / "out", startingVersion=0))
     start = {"version": quire.Ledger(tmp_path / "out").version}
     commits(tmp_path / "out", tmp_path / "in", 3)

@@ -217,7 +217,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         for _, commit in self.log.commits(one.number, expired):
             if any(names.intersection(task.coverage.removes) for task in self.log.in_effect(commit, expired, reader=True)):
                 raise UsageError(
-                    f"what commit {one.number} of {self.reading.url} has brought has expired: its data files were superseded. "
-                    "Begin anew, without startingVersion and with a new checkpointLocation: a stream starts with the rows of now. keep_versions "
-                    "keeps superseded files for streams that are behind."
+                    f"the rows of commit {one.number} of {self.reading.url} have expired: their data files were superseded. Begin anew, "
+                    "without startingVersion and with a new checkpointLocation: a stream starts with the rows of now. keep_versions keeps "
+                    "superseded files for streams that are behind."
                 )
