@@ -434,9 +434,9 @@ def test_lost_by_task_and_removes_despite_lost(store: sim.SimStore) -> None:
     assert isinstance(commit(store, head, first, second), Commit)
     store.inner.remove(second.data_files[0].handle)
     protocol.recover(store)
-    published = entries(store)[-1]
-    assert isinstance(published, Published)
+    published = next(entry for entry in reversed(entries(store)) if isinstance(entry, Published))
     assert published.lost == (1,)
+    assert store.stat(first.data_files[0].name) is None, "nor does a reader of the directory see it"
     assert covered(store) == [A]
 
 

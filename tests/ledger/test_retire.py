@@ -301,6 +301,21 @@ def test_forgotten_rows_leave_with_the_last_pin(tmp_path: Path) -> None:
     assert not any(b"word a0" in path.read_bytes() for path in dest.rglob("*") if path.is_file())
 
 
+def test_a_pin_waits_until_what_has_begun_to_leave_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, dest, ledger = made(tmp_path)
+    before = ledger.version
+    with monkeypatch.context() as patch:
+        patch.setattr(retire, "carry_out", kill)
+        with pytest.raises(Killed):
+            ledger.compact(**HERE)
+    with Ledger(dest).pin(before):
+        places = retire.places(store_of(dest))
+        assert len(places) == 3, "a running scan holds these paths, and they stay"
+        Ledger(dest).keep_versions(0)
+        assert retire.places(store_of(dest)) == places
+    assert kept(dest) == set()
+
+
 # -------------------------------------------------------------------------------------------------------------- edges and ends
 def test_a_retirement_that_died_is_ended_by_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest, ledger = made(tmp_path)

@@ -47,6 +47,7 @@ CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 UNCOVERED = "coverage/uncovered.py"
+RETIRE = "commit/retire.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -290,6 +291,16 @@ MUTANTS = (
     m("a damaged record is carried", CARRY, '    if found != row["checksum"]:', "    if False:", first="tests/ledger/test_upkeep.py"),
     m("removed files still count", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/ledger/test_upkeep.py"),
     m("retry_takes_old_job", UPKEEP, "return not change.fresh  #", "return True  #", first="tests/ledger/test_upkeep.py"),
+    m("retire_ignores_pins", RETIRE, "min([log.tip, *log.pins().values()])", "log.tip", first="tests/ledger/test_retire.py"),
+    m("forgotten_is_kept", RETIRE, 'if c.verb == "forget" and log.kept(c)', "if False", first="tests/ledger/test_retire.py"),
+    m("retired_early", RETIRE, "        list(pool.map(go, going))\n", "        pass\n", first="tests/ledger/test_retire.py"),
+    m("kept_stays", RETIRE, "        if version <= below:\n", "        if False:\n", first="tests/ledger/test_retire.py"),
+    m("pin_beside_retire", EXPIRE, "    protocol.retire(log)  # what has begun to leave", "    pass  # what has begun to leave", first="tests/ledger/test_retire.py"),
+    m("what a pin has held stays when it ends", EXPIRE, "    protocol.retire(log)  # what it has held", "    pass  # what it has held", first="tests/ledger/test_retire.py"),
+    m("files of a void commit stay in the directory", RETIRE, "commit.tasks if commit.removing and not counts else ()", "()", first="tests/commit/test_pitfalls.py tests/commit/test_crash.py"),
+    m("older versions are kept by their number alone", RETIRE, "    if keep.seconds is not None:\n", "    if False:\n", first="tests/ledger/test_retire.py"),
+    m("a file that was put back is not told", "ledger/verify.py", "name not in live and name not in held", "False", first="tests/ledger/test_retire.py"),
+    m("an older version is looked for in the directory alone", "commit/kept.py", "            self._places = places(self._store)\n", "", first="tests/ledger/test_retire.py"),
     m("expire_without_entry", EXPIRE, "    log.append(compute)\n", "    pass\n", first="tests/ledger/test_upkeep.py"),
     m("expire_ignores_pins", EXPIRE, "min([wanted, *log.pins().values()])", "wanted", first="tests/ledger/test_upkeep.py"),
     m("pin_unchecked", EXPIRE, "        if log.expired() > version:", "        if False:", first="tests/ledger/test_upkeep.py"),
