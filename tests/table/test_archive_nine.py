@@ -30,6 +30,12 @@ from sim.tables import FIRST, SECOND, outside, seen
 from sim.tables import frame as sim_frame
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four files are merged: the tests with ten take twice as long."""
+    monkeypatch.setattr(archived_timeline, "BATCH", 4)
+
+
 def history(folder: Path) -> list[str]:
     """The objects of the archived timeline."""
     return sorted(path.name for path in (folder / lsm.FOLDER).iterdir())
@@ -72,16 +78,16 @@ def test_an_archive_is_a_file_as_jvm_hudi_writes_it(tmp_path: Path) -> None:
 
 def test_archives_are_merged_and_what_readers_do_for_them_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = written(tmp_path, 1, version=9)
-    more(table, 21)
+    more(table, 9)
     _, files = archived_timeline.newest(connect(table.url))
     assert sorted(file.layer for file in files) == [0, 1, 1]
     times = archived(tmp_path)
     assert times == sorted(set(times))
-    assert len(times) == 21, "each instant that has left the timeline, once"
+    assert len(times) == 9, "each instant that has left the timeline, once"
     kept = [name for name in history(tmp_path) if name.startswith("manifest")]
     assert len(kept) == archived_timeline.KEPT
     assert len([name for name in history(tmp_path) if name.startswith(".quire_")]) == archived_timeline.KEPT
-    assert len(history(tmp_path)) <= 20, "ten of them are those that were merged last"
+    assert len(history(tmp_path)) <= 14, "four of them are those that were merged last"
     first, reading = line_of(tmp_path).completed[-1], list[str]()
     monkeypatch.setattr(parquet, "open_file", lambda store, name: reading.append(name))
     line = line_of(tmp_path)
@@ -97,7 +103,7 @@ def test_archives_are_merged_and_what_readers_do_for_them_stays_the_same(tmp_pat
 
 def test_an_archive_that_comes_beside_a_merge_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = written(tmp_path, 1, version=9)
-    more(table, 9)
+    more(table, 3)
     merged, done = lsm.merged, list[int]()
 
     def during(*given: Any) -> bytes:
@@ -112,7 +118,7 @@ def test_an_archive_that_comes_beside_a_merge_is_not_lost(tmp_path: Path, monkey
     more(table, 1, 150)
     assert done
     times = archived(tmp_path)
-    assert (len(times), times) == (11, sorted(set(times)))
+    assert (len(times), times) == (5, sorted(set(times)))
     assert ours(table) == theirs(tmp_path)
 
 
@@ -140,7 +146,7 @@ def test_files_of_another_program_are_merged_also_where_nothing_is_to_be_archive
     from test_archived_timeline import lay
 
     table, _ = written(tmp_path, 1, version=9)
-    rows = [[(f"202501010000{n:02}000", f"202501010000{n:02}001", "commit")] for n in range(12)]
+    rows = [[(f"202501010000{n:02}000", f"202501010000{n:02}001", "commit")] for n in range(6)]
     for number in range(1, manifests + 1):
         lay(tmp_path, rows, number)
     assert archive(table).instants == 0
@@ -166,7 +172,7 @@ def test_a_call_that_has_slept_brings_no_archive_back(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(archiving, "carry_out", carried)
         archive(table)
-    more(table, 11 if merged else 1)
+    more(table, 5 if merged else 1)
     there, times, now = snapshot(tmp_path), archived(tmp_path), ours(table)
     carry_out(*calls[0])
     assert snapshot(tmp_path) == there, "a call that begins late finds its horizon"
@@ -260,10 +266,10 @@ def dies(fault: str, at: int) -> bool:
     world = sim.World(kind=sim.TABLES["hdfs"], observe=False)
     with world.installed():
         table = Table.create(world.dest, key="id", partition_by="city", index="simple", version=9)
-        for n, rows in enumerate([FIRST, SECOND, *([("b", "sf", n)] for n in range(3, 15))]):
+        for n, rows in enumerate([FIRST, SECOND, *([("b", "sf", n)] for n in range(3, 9))]):
             table.upsert(sim_frame(rows), spark=LOCAL, progress=False)
-            if 2 < n < 12:
-                table.archive(keep=2, progress=False)  # the tenth is merged
+            if 2 < n < 6:
+                table.archive(keep=2, progress=False)  # the next one is the fourth, and they are merged
         rows = seen(outside(world.there()))
 
         def look(op: str = "", name: str = "") -> None:
