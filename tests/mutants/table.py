@@ -61,6 +61,9 @@ class Mutant:
     first: str = ""  # the tests that are likely to catch it
 
 
+FILTERS, STREAM = "tests/read/test_filters.py", "tests/read/test_stream.py"
+
+
 def m(name: str, file: str, old: str, new: str = "", *more: tuple[str, str], first: str = "") -> Mutant:
     return Mutant(name, file, ((old, new), *more), first)
 
@@ -668,4 +671,19 @@ MUTANTS = (
     m("changes of logs are told without what a clean has taken", "table/merged_changes.py", "if any(begun <= self._since(file) and holds(file.instant) for", "if False and any(begun <= file <= until for", ("        if lacking:\n", "        if False:\n"), first="tests/table/test_changes_of_logs.py::test_a_compaction_a_clean_and_a_savepoint_change_nothing"),
     m("logs after a commit count before it", "table/merged_changes.py", "for until in (sides.since, sides.until))", "for until in (sides.until, sides.until))", first="tests/table/test_changes_of_logs.py::test_updates_deletes_and_inserts_are_told_and_a_row_that_comes_too_late_is_not"),
     m("changes of logs read all of a base file", "table/merged_changes.py", "if pc.any(hits).as_py():", "if True:", first="tests/table/test_changes_of_logs.py::test_of_a_base_file_the_rows_that_a_log_does_not_touch_are_not_read"),
+    # readers of the log
+    m("a frame of the data source moves with the log", "read/source.py", "self.version if self.version is not None else options", "options", first="tests/read/test_format_quire.py::test_a_frame_holds_its_version"),
+    m("the data source passes data over by numbers that may be NaN", "read/filters.py", "ORDERED = (bool, int,", "ORDERED = (bool, int, float,", first=FILTERS),
+    m("the data source compares the value of a directory with null", "read/filters.py", "    if not bounds.others:\n        return False", "    if False:\n        return False", ("_comparable(value, end) for", "True or _comparable(value, end) for"), first=FILTERS),
+    m("the data source passes over rows that are null", "read/filters.py", "        if one.negated and bounds.nulls:\n            return True\n", "", first=FILTERS),
+    m("row groups of a large file are read by several tasks", "read/rows.py", "not piece.start <= _begin(group) < piece.end", "not piece.start <= _begin(group)", first="tests/read/test_pruning.py::test_a_large_file_is_read_by_several_tasks_each_row_group_once"),
+    m("an expired version is a file that is not there", "read/content.py", "        if Log(store).refresh().expired() > version:\n            raise", "        if False:\n            raise", first="tests/read/test_format_quire.py::test_a_version_that_expires_under_a_reader_is_one_line"),
+    m("a stream gives what a compaction has written again", "read/stream.py", "if not task.coverage.removes and not task", "if not task", first=STREAM),
+    m("a stream gives rewritten rows unasked", "read/stream.py", 'if self.changes == "refuse":', "if False:", first=STREAM),
+    m("the first batch of a stream moves with the log", "read/stream.py", "            held = self._at(version)", "            held = self._at(self.log.refresh().tip)", first=STREAM),
+    m("a stream that takes what is there follows what comes", "read/stream.py", "self.log.refresh().tip if self.target is None else self.target", "self.log.refresh().tip", first=STREAM),
+    m("a stream gives the commits before its offset", "read/stream.py", 'self._arrivals(start["version"], version)', "self._arrivals(0, version)", first=STREAM),
+    m("a stream has no limits", "read/stream.py", "self._fitting(sizes) - 1 if bounded else -1", "-1", first=STREAM),
+    m("a stream that is behind finds files gone", "read/stream.py", "                self._check_there(one)\n", "", first=STREAM),
+    m("a stream goes on in another destination", "read/stream.py", 'if start["version"] > self.log.tip:', "if False:", first=STREAM),
 )  # fmt: skip

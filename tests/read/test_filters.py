@@ -144,3 +144,16 @@ def test_times_finer_than_spark_has_them_are_not_looked_at() -> None:
     found = condition(GreaterThan(("c",), dt.datetime.fromtimestamp(1, dt.UTC)))
     assert found
     assert may_hold([found], known.get)
+
+
+@pytest.mark.parametrize(
+    "one", [GreaterThan(("c",), 0.0), EqualTo(("c",), float("nan")), Not(LessThan(("c",), 0.0)), Not(EqualTo(("c",), -1.5))]
+)
+def test_what_is_not_a_number_is_the_largest_to_spark_and_no_statistics_know_it(one: Filter) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"c": [-1.5, float("nan")]}), sink)
+    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata.row_group(0))
+    found = condition(one)
+    assert found
+    assert passes(one, float("nan"))
+    assert may_hold([found], known.get)

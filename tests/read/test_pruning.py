@@ -181,3 +181,15 @@ def test_a_large_file_is_read_by_several_tasks_each_row_group_once(tmp_path: Pat
 def test_small_files_are_read_together(tmp_path: Path) -> None:
     gather(days(tmp_path / "in", 50), tmp_path / "out", transform="raw", format="parquet", layout="directories")
     assert len(reader(tmp_path / "out").partitions()) < 5
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_raw_content_is_spread_by_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool) -> None:
+    gather(write(tmp_path / "in", {f"f{i}": b"%09d" % i * 1000 for i in range(8)}), tmp_path / "out", transform="raw", target_size="9 KB")
+    if merged:
+        quire.Ledger(tmp_path / "out").checkpoint(spark=quire.LocalRunner())
+    monkeypatch.setattr(tasks, "OPENING", 0)
+    monkeypatch.setattr(tasks, "TOGETHER", 20_000)
+    found = reader(tmp_path / "out")
+    assert len(found.partitions()) == (1 if merged else 4)
+    assert len(set(everything(found)["content"].to_pylist())) == 8

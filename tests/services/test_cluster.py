@@ -129,6 +129,21 @@ def test_the_main_job_runs_unchanged(driver: Driver, place: Path) -> None:
     checker.check(place / "in", place / "out")
 
 
+def test_a_destination_is_read_by_sparks_own_door_there_too(driver: Driver, place: Path) -> None:
+    """Also as a stream: neither the planner nor the executors have a quire of their own."""
+    gather(place / "in", place / "out", layout="directories")
+    said = driver(f"""
+        frame = spark.read.format("quire").load({str(place / "out")!r})
+        print(frame.count(), frame.where("value = 'line 7'").count())
+        rows = spark.readStream.format("quire").option("startingVersion", 0).load({str(place / "out")!r})
+        query = rows.writeStream.format("parquet").option("path", {str(place / "copy")!r})
+        query = query.option("checkpointLocation", {str(place / "at")!r}).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        print(spark.read.parquet({str(place / "copy")!r}).count())
+    """)
+    assert said.split() == ["120", "1", "120"]
+
+
 @pytest.mark.services
 def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> None:
     """The user's function gets the session's own frame, and a job of the user's own the splits as one."""

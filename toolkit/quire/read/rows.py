@@ -4,6 +4,7 @@ the ledger cuts out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from quire.commit import names
 from quire.commit.entries import Spec
 from quire.commit.kept import with_kept
 from quire.coverage.finished import gathered
@@ -26,6 +28,7 @@ from quire.storage import Store, connect
 CURSORS = 16  # data files that are being read at once in a task
 BATCH = 8 << 20  # bytes of rows that travel to Spark at once
 PIECE = 64 << 20  # bytes of a Parquet file that are read as one, as far as its row groups allow
+WHOLE = 1 << 30  # bytes for which a checkpoint's piece is taken, whose rows are of many tasks: nothing is read with it
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,13 @@ class Reading:
 def pieces(held: Content, made: Mapping[str, pa.DataType] | None = None, filters: Filters = ()) -> list[Piece]:
     """The pieces of a version, less those whose directories say that a filter leaves nothing of them."""
     if held.spec.format == "raw":
-        found = [Piece(f"{held.folders.get(s.segment, '')}/", s.rows, s.number, source=s) for s in held.folded.sources]
+        sizes = Counter[str]()
+        for file in held.files:
+            sizes[names.segment_of(file.name)] += file.size
+        found = [
+            Piece(f"{held.folders.get(s.segment, '')}/", WHOLE if s.piece else sizes[s.segment], s.number, source=s)
+            for s in held.folded.sources
+        ]
     else:
         found = [piece for file in held.files for piece in cut(held.spec, file.name, file.size, file.number)]
     if not filters or not made:

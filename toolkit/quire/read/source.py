@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,6 +45,21 @@ class DataSource(datasource.DataSource):
         super().__init__(options)
         self.version: int | None = None  # once it is known
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the place of this quire: Spark plans a stream in a process on the driver's machine that has no files of the session."""
+
+        def again(home: str, given: Any, version: int | None) -> Any:  # of no module, so it is sent whole
+            import importlib
+            import sys
+
+            if "quire" not in sys.modules:
+                sys.path.insert(0, home)
+            found = importlib.import_module("quire.read.source").DataSource(given)
+            found.version = version
+            return found
+
+        return again, (str(Path(__file__).parents[2]), self.options, self.version)
+
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
@@ -51,12 +67,13 @@ class DataSource(datasource.DataSource):
 
     def schema(self) -> StructType:
         """The columns of the destination, or those of them that the option `columns` names."""
-        own, made = self._content().columns()
+        held = self._content()
+        own, made = held.columns()
         found = pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())])
         wanted = options.columns(self.options)
         if wanted is not None:
             for name in wanted:
-                choose(name, found.names, f"column of {self._content().url}")
+                choose(name, found.names, f"column of {held.url}")
             found = pa.schema([found.field(name) for name in dict.fromkeys(wanted)])
         return from_arrow_schema(pa.schema([field.with_nullable(True) for field in found]), prefer_timestamp_ntz=True)
 
