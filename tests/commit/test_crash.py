@@ -202,8 +202,9 @@ INTO_TABLES = [
     *cases(["table cluster"], ["rename"], ["hdfs"]),
     *slow(*cases(["table restore"], ["rename"], ["disk"]), *cases(["table rollback"], ["upload"], ["s3"])),
     *slow(*cases(["table cluster"], ["rename"], ["disk"]), *cases(["table cluster"], ["upload"], ["s3"])),
-    *slow(*cases(["table load", "table process"], ["rename"], ["disk"])),
+    *slow(*cases(["table load", "table process", "table cdc"], ["rename"], ["disk"])),
     *slow(*cases(["table upsert", "table load"], ["upload"], ["s3", "azure"])),
+    *slow(*cases(["table cdc"], ["upload"], ["s3"])),
 ]
 
 
