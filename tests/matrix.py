@@ -308,6 +308,7 @@ PIPELINES = {
         ),
         Pipeline("table cdc", "", few, tables.calls(*tables.CDC, cdc=True), OF_TABLES, states=tables.states(*tables.CDC)),
         Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
+        Pipeline("table of version 9", "", few, tables.calls(*tables.NINE, nine=True), OF_TABLES, states=tables.states(*tables.NINE)),
         Pipeline("table cluster", "", few, tables.calls(*tables.CLUSTERS, logs=True), OF_TABLES, states=tables.states(*tables.CLUSTERS)),
         Pipeline("table archive", "", few, tables.calls(*tables.ARCHIVES), OF_TABLES, states=tables.states(*tables.ARCHIVES)),
         Pipeline("table restore", "", few, tables.calls(*tables.RESTORES), OF_TABLES, states=tables.states(*tables.RESTORES)),

@@ -37,14 +37,14 @@ class _Back(States):
 
 HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 ROWS = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
-SETTINGS = (".hoodie/hoodie.properties", "_quire/table.entry")  # of a table without any rows
+SETTINGS = (".hoodie/hoodie.properties", "_quire/table.entry", ".hoodie/timeline/.quire")  # of a table without any rows
 FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
 _NINE = re.compile(r"\.hoodie/timeline/([0-9]{17})(?:_([0-9]{17}))?\.([a-z.]+)")
 _MANIFEST = re.compile(r"\.hoodie/timeline/history/manifest_([0-9]+)")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit|replacecommit)")
-_CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
+_CLEAN = re.compile(r"\.hoodie/(?:timeline/)?([0-9]{17})\.clean\.requested")
 _CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
 _PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
 _ARCHIVE = ".hoodie/archived/.commits_.archive."
@@ -233,21 +233,21 @@ def check(
 
 
 # ------------------------------------------------------------------------------------------------------------- the calls of a user
-def opened(dest: str, *, logs: bool = False, cdc: bool = False) -> quire.Table:
-    """The table, `logs`: a merge-on-read one; `cdc`: one with CDC logs; to create it again changes nothing."""
+def opened(dest: str, *, logs: bool = False, cdc: bool = False, nine: bool = False) -> quire.Table:
+    """The table, `logs`: a merge-on-read one; `cdc`: with CDC logs; `nine`: of version 9; to create it again changes nothing."""
     how: dict[str, Any] = {"type": "merge_on_read", "ordering": "n"} if logs else {"cdc": "data_before_after"} if cdc else {}
-    return quire.Table.create(dest, key="id", partition_by="city", index="simple", **how)
+    return quire.Table.create(dest, key="id", partition_by="city", index="simple", version=9 if nine else 6, **how)
 
 
 def frame(rows: list[tuple[str, str, int]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(ROWS.names, row, strict=True)) for row in rows], ROWS)
 
 
-def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False, cdc: bool = False) -> Callable[[str, str, str], None]:
-    """Calls of verbs, each a batch of its own: a script that is started again repeats none of them."""
+def calls(*given: tuple[str, list[tuple[str, str, int]]], **how: bool) -> Callable[[str, str, str], None]:
+    """Calls of verbs, each a batch of its own: a script that is started again repeats none of them. `how`: the table, as for `opened`."""
 
     def work(_: str, dest: str, __: str) -> None:
-        table = opened(dest, logs=logs, cdc=cdc)
+        table = opened(dest, **how)
         backs = [number for number, (verb, _) in enumerate(given) if verb in (ROLLBACK, RESTORE)]
         # A batch that was taken back could come again: a script that is started again goes on after what it has taken back.
         done = backs[: len(_taken_back(table))] if backs else []
@@ -293,13 +293,13 @@ def schedule(table: quire.Table) -> None:
 
 def clean(table: quire.Table) -> None:
     """Clean it, unless that was done, or is asked for."""
-    if not timeline.read(connect(table.url)).cleans:
+    if not timeline.current(connect(table.url)).cleans:
         table.clean(versions=1, progress=False)
 
 
 def cluster(table: quire.Table) -> None:
     """Lay its rows out anew, unless that was done."""
-    if not any(instant.action == timeline.REPLACE for instant in timeline.read(connect(table.url)).completed):
+    if not any(instant.action == timeline.REPLACE for instant in timeline.current(connect(table.url)).completed):
         table.cluster(sort="n", **HERE)
 
 
@@ -339,6 +339,7 @@ RESTORES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (RESTORE, []), ("upsert", [(
 ROLLBACKS = (*UPSERTS, (ROLLBACK, []), ("delete", [("b", "sf", 4)]))
 ARCHIVES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (ARCHIVE, []), ("delete", [("b", "sf", 4)]))
 CDC = (*UPSERTS, ("delete", [("c", "la", 3)]), (CLEAN, []), ("upsert", [("b", "sf", 4)]), (ROLLBACK, []))
+NINE = (*INSERTS, (CLUSTER, []), ("upsert", [("b", "sf", 2), ("c", "la", 2)]), (CLEAN, []), ("delete", [("b", "sf", 4)]))
 CLEANS = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (CLEAN, []), ("delete", [("b", "sf", 4)]))
 COMPACTION = (
     *UPSERTS, (SCHEDULE, []), ("upsert", [("b", "sf", 3), ("e", "ny", 3)]), ("delete", [("c", "la", 3)]), (COMPACT, []),
