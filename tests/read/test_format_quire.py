@@ -76,13 +76,16 @@ def test_the_rows_are_those_of_the_ledger_after_each_verb(tmp_path: Path, spark:
     gather(source, dest, on_change="reprocess", **shape)
     look()
     ledger = quire.Ledger(dest)
-    ledger.forget([f"{source}/k=1/also"], spark=quire.LocalRunner())
-    look()
     ledger.compact(spark=quire.LocalRunner())
     look()
-    assert len(seen) == 5
+    assert len(seen) == 4
     for version, rows in seen.items():
         assert counted(door(spark, dest, version=str(version)).select(*own).collect()) == rows, "and so it stays"
+    before = ledger.version
+    ledger.forget([f"{source}/k=1/also"], spark=quire.LocalRunner())
+    look()
+    with pytest.raises(Exception, match=rf"version {before} of .* has expired"):
+        door(spark, dest, version=str(before))
 
 
 def test_a_frame_holds_its_version(tmp_path: Path, spark: SparkSession) -> None:

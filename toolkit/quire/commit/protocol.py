@@ -296,15 +296,17 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
 
 def keep(log: Log, wanted: Keep | None) -> None:
     """Let the destination keep so many older versions from now on; None: as before."""
-    log.append(lambda log: None if wanted is None or wanted == retiring.wish(log) else Settings(keep=wanted, time=now()))
-    retire(log)
+    if wanted is not None and wanted != retiring.wish(log):
+        log.append(lambda log: None if wanted == retiring.wish(log) else Settings(keep=wanted, time=now()))
+        retire(log)
 
 
 def retire(log: Log) -> None:
     """Let data files leave the directory that a commit has superseded, as far as pins allow; each call does what others left undone."""
     if is_table(log.store):
         return  # its clean does that
-    log.append(lambda log: retiring.due(log, now()))
+    if retiring.due(log, now()):  # else the log is not read once more
+        log.append(lambda log: retiring.due(log, now()))
     if retiring.open_since(log):
         for job in sorted(_leftovers(log.store, log, everywhere=False)):
             clean(log, job)  # else somebody who is slow could publish again what goes

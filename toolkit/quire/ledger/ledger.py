@@ -140,7 +140,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         ledger.retry("/data/in")                                         # what is quarantined
         ledger.forget("/data/in/a.xml", reason="a wrong file")
         ledger.compact("256 MiB")
-        ledger.expire(before_version=7)
+        ledger.keep_versions("1 day"), ledger.expire(before_version=7)
         with ledger.pin() as version:                                    # ledger.unpin(id) ends one that a dead reader left
             ...
         ledger.checkpoint()

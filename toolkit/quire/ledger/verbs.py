@@ -183,9 +183,11 @@ class Verbs:
 
     @not_of_tables
     def keep_versions(self, keep: int | str) -> expire.ExpireReport:
-        """Keep so many older versions readable from now on, a number of versions or a time (`"1 day"`); 0: none.
+        """Say how many older versions stay readable from now on.
 
-        Those that are not kept any more go at once, but for what pins hold. Returns an `ExpireReport`.
+        keep    a number of versions, or a time (`"1 day"`); 0: none
+
+        Those that are not kept any more go at once, but for what pins hold. Returns an `ExpireReport`; raises UsageError for anything else.
 
         A commit that supersedes data files takes them out of the directory, so that whoever lists it reads each row once. Files of versions
         that are kept move to where only quire reads them; in S3 and Azure without directories the store copies them. Forgotten rows are
