@@ -24,7 +24,7 @@ from quire.table import rounds
 from quire.table.format import commits, compaction, names
 from quire.table.format.commits import CommitMetadata, WriteStat
 from quire.table.format.compaction import Operation
-from quire.table.format.config import TableConfig
+from quire.table.format.config import COPY_ON_WRITE, TableConfig
 from quire.table.rounds import Round
 
 A, B = (f"{letter * 8}-0000-0000-0000-000000000000-0" for letter in "ab")
@@ -33,8 +33,10 @@ EARLY, MINE, LATE = (f"2026112210300{i}000" for i in (1, 2, 3))
 
 @pytest.fixture
 def log() -> Log:
-    """An empty one."""
-    return Log(connect(f"memory://{objects.new_id()}")).refresh()
+    """An empty one, of a table."""
+    store = connect(f"memory://{objects.new_id()}")
+    store.put(names.PROPERTIES, TableConfig(name="t", type=COPY_ON_WRITE, key=("id",)).to_properties())
+    return Log(store).refresh()
 
 
 def done(instant: str, *groups: str, inserts: tuple[str, ...] = (), operation: str = "upsert", version: int = 0) -> Task:
