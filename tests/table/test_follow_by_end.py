@@ -17,7 +17,7 @@ from gathering import refused
 from quire.errors import RefusedError
 from quire.storage import connect
 from quire.storage.within import marked
-from quire.table import emitted
+from quire.table import emitted, source
 from quire.table.emitted import State, Target
 from quire.table.format import names
 from quire.table.format.names import Instant
@@ -64,6 +64,12 @@ def test_a_commit_that_ends_after_later_ones_is_passed_on_then_and_once(slow: Pa
     assert (passed(a, b).files, ours(b)) == (1, twice(ours(a)))
     assert "d" in ours(b)
     assert passed(a, b).files == 0
+
+
+def test_commits_that_wait_are_taken_in_the_order_in_which_they_end(slow: Path) -> None:
+    first, *later = ended(slow)
+    found = source.window(source.Commits(Table(slow).url), {first.time}, "b")
+    assert found.commits == tuple(each.time for each in later) != tuple(sorted(found.commits))
 
 
 @pytest.mark.parametrize("name", [name for name in LOGS if "delete_ord" not in name])  # of that a column is called as deletes are
