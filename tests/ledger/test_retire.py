@@ -3,7 +3,10 @@ readable as long as somebody wishes, and forgotten rows in none."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+import random
+from collections import Counter
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quire
+import sim
 from gathering import gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.commit import protocol, retire
@@ -22,6 +26,7 @@ from quire.commit.log import Log
 from quire.errors import QuireError, UsageError
 from quire.read import first_rows, live
 from quire.storage import Store, connect, memory
+from quire.storage.local import LocalStore
 
 ALL = [f"word {a}{i}" for a in "ab" for i in range(3)]
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
@@ -337,6 +342,100 @@ def test_a_superseded_file_that_somebody_moved_back_is_told_and_goes_with_the_ne
     assert not found.ok
     assert "superseded" in str(found)
     assert Ledger(dest).expire().data_files > 0
+    assert listed(dest) == rows(dest)
+
+
+def test_deletions_outlast_a_power_cut(tmp_path: Path) -> None:
+    disk = sim.Disk(tmp_path, Unhindered())
+    source = tmp_path / "in"
+    with disk.installed():
+        for i in range(2):
+            write(source, {f"f{i}": f"secret{i}".encode()})
+            gather(source, disk.url, transform="raw")
+        Ledger(disk.url).forget(source / "f0", **HERE)
+        disk.cut("lost", random.Random(1))
+        assert [name for name, data in disk.objects("dest").items() if b"secret0" in data] == []
+
+
+class Unhindered:
+    """A world in which nothing befalls a disk."""
+
+    def do(self, _store: Any, _op: str, _name: str, effect: Any, *_: Any) -> Any:
+        return effect()
+
+    def take_space(self, wanted: int) -> int:
+        return wanted
+
+
+def test_a_row_that_is_forgotten_beside_an_expire_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, ledger = made(tmp_path, 2, keep_versions="365 d")
+    real = protocol.recover
+
+    def recover(*args: Any, **how: Any) -> Log:
+        found = real(*args, **how)
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(protocol, "recover", real)
+            patch.setattr(protocol, "clean", kill)
+            Ledger(dest).forget(source / "f0", **HERE)
+        monkeypatch.setattr(protocol, "recover", real)
+        return found
+
+    monkeypatch.setattr(protocol, "recover", recover)
+    ledger.expire(before_version=ledger.version - 1)
+    gather(source, dest, transform="raw", format="parquet", include="g*")
+    assert kept(dest) == set()
+    assert "word a0" not in listed(dest)
+
+
+def test_a_commit_of_a_call_that_died_does_not_hold_superseded_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, ledger = made(tmp_path)
+    write(source, {"new": b"word new"})
+    commit = protocol.commit
+
+    def beside(*args: Any, **how: Any) -> None:
+        monkeypatch.setattr(protocol, "commit", commit)
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(protocol, "publish", kill)
+            gather(source, dest, transform="raw", format="parquet")
+        commit(*args, **how)
+
+    monkeypatch.setattr(protocol, "commit", beside)
+    done = ledger.compact(**HERE)
+    assert (done.superseded, done.superseded_held) == (3, 0)
+    assert listed(dest) == rows(dest)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_what_is_kept_or_held_costs_later_calls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pinned: bool) -> None:
+    source, dest, ledger = made(tmp_path, keep_versions="30 d")
+    with ledger.pin() if pinned else nullcontext():
+        ledger.compact(**HERE)
+        asked = Counter[str]()
+        get = LocalStore.get
+        monkeypatch.setattr(LocalStore, "get", lambda store, name: (asked.update([name.partition("/0")[0]]), get(store, name))[1])
+        costs = list[int]()
+        for turn in range(3):
+            for i in range(6):
+                write(source, {f"t{turn}-{i}": b"word"})
+                gather(source, dest, transform="raw", format="parquet")
+            Ledger(dest).checkpoint(spark=LocalRunner())
+            asked.clear()
+            gather(source, dest, transform="raw", format="parquet")
+            costs.append(asked["_quire/log"])
+        assert costs[2] <= costs[1] + 8, "the log since the compaction is not read again"
+
+
+def test_a_checkpoint_that_does_not_say_what_was_superseded_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, ledger = made(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "retire", kill)
+        with pytest.raises(Killed):
+            ledger.compact(**HERE)
+    Ledger(dest).checkpoint(spark=LocalRunner())
+    (head,) = (dest / "_quire/checkpoints").glob("*.entry")
+    said = json.loads(head.read_text())
+    head.write_text(json.dumps({name: value for name, value in said.items() if name not in ("away", "retired", "superseding", "keep")}))
+    gather(source, dest, transform="raw", format="parquet")
     assert listed(dest) == rows(dest)
 
 

@@ -855,7 +855,7 @@ def expirer():
             return
         if horizon(log) >= h or bug("expire_without_entry"):
             break
-        yield ("pia", slot(len(log), ("expired", h, 0)), ("expired", h, 0))
+        yield ("pia", slot(len(log), ("expired", h, h)), ("expired", h, h))
         del log, dead
     del log, h, early
     todo = yield ("residue",)  # so that no slow publisher finds anything to publish again

@@ -106,7 +106,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     expired: Natural = 0
     away: Natural = 0  # what was superseded up to here leaves the directory
     retired: tuple[Natural, Natural] = (0, 0)  # of which versions all files are deleted, and up to where they have left the directory
-    superseding: Natural = 0  # the first commit after these of which files leave; 0: there is none
+    superseding: tuple[Natural, ...] | None = None  # the commits after these of which files leave; None: it does not say
     keep: Keep | None = None  # as the user has set it last
     pins: dict[str, Natural] = {}
     rows: tuple[CheckpointPiece, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from quire.commit.retire import places
@@ -18,11 +18,12 @@ class Kept:
     A file may move between two of a reader's requests: each of them looks.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._places = dict[str, str]()
+    def __init__(self, store: Store, places: Mapping[str, str]) -> None:
+        self._store, self._places = store, places
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)  # also while it is copied, when it has no store
         return getattr(self._store, name)
 
     def stat(self, name: str) -> Entry | None:
@@ -53,6 +54,6 @@ class Kept:
             return read(self._places[name])
 
 
-def with_kept(store: Store) -> Store:
-    """The same store, for a reader."""
-    return cast("Store", Kept(store))
+def with_kept(store: Store, places: Mapping[str, str] | None = None) -> Store:
+    """The same store, for a reader; `places` of kept files that are known already."""
+    return cast("Store", Kept(store, places or {}))

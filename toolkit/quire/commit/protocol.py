@@ -297,16 +297,28 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
 def keep(log: Log, wanted: Keep | None) -> None:
     """Let the destination keep so many older versions from now on; None: as before."""
     if wanted is not None and wanted != retiring.wish(log):
-        log.append(lambda log: None if wanted == retiring.wish(log) else Settings(keep=wanted, time=now()))
-        retire(log)
+        before = log.tip  # two calls that wish otherwise say so once each
+
+        def say(log: Log) -> Entry | None:
+            said = any(isinstance(entry, Settings) and entry.keep == wanted for entry in log.since(before))
+            return None if said or wanted == retiring.wish(log) else Settings(keep=wanted, time=now())
+
+        log.append(say)
+        retire(log, asked=True)
 
 
-def retire(log: Log) -> None:
-    """Let data files leave the directory that a commit has superseded, as far as pins allow; each call does what others left undone."""
+def retire(log: Log, *, asked: bool = False) -> None:
+    """Let data files leave the directory that a commit has superseded, as far as pins allow; each call does what others left undone.
+
+    `asked`: a user has just said how many versions are kept.
+    """
     if is_table(log.store):
         return  # its clean does that
-    if retiring.due(log, now()):  # else the log is not read once more
-        log.append(lambda log: retiring.due(log, now()))
+    if not log.settled() and retiring.waiting(log):
+        for entry in log.unpublished():  # of calls that are under way, or died: nothing leaves before they are published
+            publish(log, entry)
+    if retiring.due(log, now(), asked=asked):  # else the log is not read once more
+        log.append(lambda log: retiring.due(log, now(), asked=asked))
     if retiring.open_since(log):
         for job in sorted(_leftovers(log.store, log, everywhere=False)):
             clean(log, job)  # else somebody who is slow could publish again what goes

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
 from quire.commit import names
 from quire.commit.entries import TABLE, Commit, Entry, Expired, Keep, Retired, Settings
 from quire.commit.log import Log
-from quire.errors import NotFoundError
+from quire.errors import NotFoundError, TransientError
 from quire.storage import Folder, Store
-from quire.storage.base import Copying
+from quire.storage.base import Copying, Lasting
 
 PARALLEL = 16  # requests at once
 HOUR = Keep(seconds=3600.0)  # where a store renames, and nobody has said another time: a reader goes on for so long
@@ -35,6 +35,7 @@ class Superseding(NamedTuple):
     at: int
     removed: list[str]
     void: list[str]
+    forget: bool
 
 
 def away(log: Log) -> int:
@@ -51,18 +52,25 @@ def retired(log: Log) -> tuple[int, int]:
 
 
 def superseding(log: Log) -> Iterator[Superseding]:
-    """The commits after which data files that count no more may still lie in the directory."""
-    begin = after = retired(log)[1]
-    if log.base and begin < log.merged:
-        begin = log.base.superseding - 1 if log.base.superseding else log.merged
-    for number, commit in log.commits(begin):
+    """The commits after which data files that count no more may still lie in the directory, or among the kept ones."""
+    after = retired(log)[1]
+    for number, commit in _later(log, after):
         at = log.published_at(commit.job)
         if at > after and commit.closer != TABLE:
             counts = log.kept(commit)
             void = commit.tasks if commit.removing and not counts else ()
-            removed = [name for task in counts for name in task.coverage.removes]
-            if removed or void:
-                yield Superseding(number, at, removed, [file.name for task in void for file in task.data_files])
+            removed, forget = [name for task in counts for name in task.coverage.removes], commit.verb == "forget" and bool(counts)
+            if removed or void or forget:
+                yield Superseding(number, at, removed, [file.name for task in void for file in task.data_files], forget)
+
+
+def _later(log: Log, after: int) -> Iterator[tuple[int, Commit]]:
+    """The commits after a version; of those that a checkpoint stands for, only such as it names."""
+    begin = after
+    if log.base and after < log.merged and log.base.superseding is not None:
+        begin = log.merged
+        yield from ((number, log.commit(number)) for number in log.base.superseding if number > after)
+    yield from log.commits(begin)
 
 
 def wish(log: Log) -> Keep | None:
@@ -81,15 +89,19 @@ def keeping(log: Log) -> Keep:
     return wish(log) or (HOUR if log.store.can_rename else NONE)
 
 
-def due(log: Log, time: str) -> Entry | None:
-    """The entry that says which files go, computed from the log as just read; None: it says so already, or none are to go."""
+def due(log: Log, time: str, *, asked: bool = False) -> Entry | None:
+    """The entry that says which files go, computed from the log as just read; None: it says so already, or none are to go.
+
+    `asked`: a user has just said how many versions are kept, or a pin has ended. Else an older version goes with the next one that is
+    superseded, or when its time has come: to count versions, old entries would have to be read at each call.
+    """
     until, below, before = log.settled_version(min([log.tip, *log.pins().values()])), log.expired(), away(log)
-    fresh = bool(_leaving(log, before, until))
-    kept = _kept(log.store) if below < before else []
-    if not fresh and not kept:
+    fresh = any(before < each.at <= until for each in superseding(log))
+    kept = [version for version in _kept(log.store) if version > below] if below < before else []
+    if not fresh and not (kept and (asked or _old(log, min(kept)))):
         return None
     first = max(below, min(until, _first_kept(log, until)))
-    if fresh or any(below < version <= first for version in kept):
+    if fresh or any(version <= first for version in kept):
         return Expired(below=first, away=max(until, before), time=time)
     return None
 
@@ -113,10 +125,12 @@ def carry_out(log: Log, time: str) -> None:
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         list(pool.map(go, going))
+    _settle(store, going)
     # These come last: a slower call than this one may have moved a file here that this one was about to delete.
     for version in _kept(store):
         if version <= below:
             store.remove_tree(names.kept_folder(version))
+    _settle(store, [names.kept_folder(below)])
 
     def done(log: Log) -> Entry | None:
         there = retired(log)
@@ -136,6 +150,8 @@ class Superseded:
     def __str__(self) -> str:
         if not self.held:
             return f"{self.files:,} have left the directory"
+        if not self.pins:
+            return f"{self.files:,}, of which {self.held:,} are still in the directory: another call has not ended. The next takes them out"
         one = len(self.pins) == 1
         held = f"pin {self.pins[0]} holds" if one else f"{len(self.pins):,} pins hold"
         return (
@@ -158,6 +174,13 @@ def superseded(log: Log, jobs: Iterable[str]) -> Superseded:
             removed = sum(len(task.coverage.removes) for task in log.kept(commit))
             files, held = files + removed, held + (removed if log.published_at(commit.job) > gone else 0)
     return Superseded(files, held, tuple(sorted(log.pins())) if held else ())
+
+
+def _settle(store: Store, gone: Iterable[str]) -> None:
+    """Let deletions last before the log says that they are done."""
+    if isinstance(store, Lasting):
+        for folder in sorted({name.rpartition("/")[0] for name in gone}):
+            store.settle(folder)
 
 
 def places(store: Store) -> dict[str, str]:
@@ -187,14 +210,16 @@ def _keep(store: Store, name: str, place: str) -> None:
             store.rename(name, place)
         except NotFoundError:
             return  # somebody has done it
-    elif isinstance(store, Copying) and (store.copy(name, place) or store.stat(place)):
+    elif isinstance(store, Copying):
+        if not store.copy(name, place) and store.stat(place) is None and store.stat(name) is not None:
+            raise TransientError(f"{store.url}/{name} could not be copied to where older versions are kept")
         store.remove(name)
 
 
 # ---------------------------------------------------------------------------------------------------------- what is kept
 def _first_kept(log: Log, until: int) -> int:
     """The first version that stays readable; none stays that holds rows which were forgotten."""
-    forgotten = max((log.published_at(c.job) for _, c in log.commits(away(log), until) if c.verb == "forget" and log.kept(c)), default=0)
+    forgotten = max((each.at for each in superseding(log) if each.forget and each.at <= until), default=0)
     keep = keeping(log)
     if keep.seconds is not None:
         found = _newest_before(log, until, keep.seconds)
@@ -205,19 +230,30 @@ def _first_kept(log: Log, until: int) -> int:
     return max(log.settled_version(found) if found else 0, forgotten)
 
 
+def _old(log: Log, version: int) -> bool:
+    """Whether the time has come at which what was superseded at a version is deleted."""
+    keep = keeping(log)
+    return keep.versions == 0 or (keep.seconds is not None and _moment(log.entry(version).time) <= _limit(keep.seconds))
+
+
 def _newest_before(log: Log, until: int, seconds: float) -> int:
     """The version that was the newest one some seconds ago; 0 where the first one is younger."""
-    limit = datetime.now().astimezone() - timedelta(seconds=seconds)
+    limit = _limit(seconds)
     low, high = log.expired(), until  # of an entry at `low` nothing has to be known, one after `high` is not asked for
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _moment(log.entry(middle).time, limit) <= limit else (low, middle - 1)
+        low, high = (middle, high) if _moment(log.entry(middle).time) <= limit else (low, middle - 1)
     return low
 
 
-def _moment(text: str, otherwise: datetime) -> datetime:
+def _limit(seconds: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+def _moment(text: str) -> datetime:
+    """The time of an entry; a forged one counts as young."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
-        found = otherwise + timedelta(seconds=1)  # forged: it counts as young
-    return found if found.tzinfo else found.astimezone()
+        return found if found.tzinfo else found.astimezone()
+    except (ValueError, OverflowError):
+        return datetime.max.replace(tzinfo=UTC)

@@ -105,7 +105,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
         frozen=log.frozen(), source=log.source(), transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
-        superseding=next((each.number for each in retire.superseding(log)), 0),
+        superseding=tuple(each.number for each in retire.superseding(log)),
         keep=retire.wish(log), pins=log.pins(), rows=rows, history=(*kept, *history),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
         merged=put("merged", _tables(MERGED, _named(log))), instants=put("instants", _tables(INSTANTS, log.instant_rows())),

@@ -65,8 +65,8 @@ def _expire(store: Store, before_version: int | None, grace: float) -> ExpireRep
 
     def compute(log: Log) -> Entry | None:
         reached = log.settled_version(min([wanted, *log.pins().values()]))
-        away = log.settled_version(min([log.tip, *log.pins().values()]))
-        return None if log.expired() >= reached else Expired(below=reached, away=max(away, retire.away(log)), time=protocol.now())
+        # Up to there: what was superseded later may have to be forgotten at once.
+        return None if log.expired() >= reached else Expired(below=reached, away=max(reached, retire.away(log)), time=protocol.now())
 
     log.append(compute)
     below = log.expired()
@@ -132,12 +132,12 @@ def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
         return Pin(version=version, id=ours, time=protocol.now())
 
     log.append(begin)
-    protocol.retire(log)  # what has begun to leave has left before the reader looks for its files
     try:
+        protocol.retire(log)  # what has begun to leave has left before the reader looks for its files
         yield version
     finally:
-        _unpin(log, ours)
         spare.append(held)
+        _unpin(log, ours)
 
 
 def unpin(store: Store, wanted: str) -> None:
@@ -157,4 +157,4 @@ def _unpin(log: Log, wanted: str) -> None:
         return None
 
     log.append(end)
-    protocol.retire(log)  # what it has held
+    protocol.retire(log, asked=True)  # what it has held

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -41,12 +41,12 @@ class Content:
     folded: Fold
     folders: Mapping[str, str]
     by: Mapping[str, pa.DataType]
-    kept: Container[str] = frozenset()  # the files that are not in their places, as later ones have superseded them
+    kept: Mapping[str, str] = field(default_factory=dict)  # superseded files, and where they are kept
 
     @property
     def store(self) -> Store:
         """Opened in this process."""
-        return with_kept(connect(self.url, self.options))
+        return with_kept(connect(self.url, self.options), self.kept)
 
     def columns(self) -> tuple[pa.Schema, dict[str, pa.DataType]]:
         """The data's own columns, as Spark has them, and those that the directories make.
@@ -91,7 +91,7 @@ def content(store: Store, url: str, options: Mapping[str, Any] | None = None, ve
         raise UsageError(f"there is nothing to read in {store.url}: no commit is published{said}. {advice}")
     tasks = (t for _, c in log.recent(at) for t in log.in_effect(c, at, reader=True))
     folders = {segment: t.folder for t in tasks if (segment := t.coverage.segment)}
-    kept = frozenset() if version is None else frozenset(retire.places(store))
+    kept = {} if version is None else retire.places(store)
     return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, _by(log, spec), kept)
 
 

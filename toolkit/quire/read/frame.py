@@ -88,7 +88,9 @@ def _parquet(spark: SparkSession, held: Content, own: pa.Schema, made: Mapping[s
 def _by_tasks(spark: SparkSession, held: Content, own: pa.Schema, made: Mapping[str, pa.DataType], parts: list[Piece]) -> DataFrame:
     columns = pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())])
     folded = held.folded if held.spec.format == "raw" else None
-    reading = Reading(held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded)
+    reading = Reading(
+        held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded, kept=held.kept,
+    )  # fmt: skip
 
     def read(i: int) -> Iterator[pa.RecordBatch]:
         return reading.rows(parts[i])

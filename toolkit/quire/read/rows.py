@@ -56,10 +56,11 @@ class Reading:
     made: Mapping[str, pa.DataType]
     filters: Filters = ()
     folded: Fold | None = None
+    kept: Mapping[str, str] | None = None  # superseded files, and where they are kept
 
     def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; UsageError where the version has expired, FormatError for a file with other columns."""
-        store = with_kept(connect(self.url, self.options))
+        store = with_kept(connect(self.url, self.options), self.kept)
         with of_version(store, self.version):
             if self.format == "parquet":
                 yield from self._of_parquet(store, piece)

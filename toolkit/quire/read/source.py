@@ -106,7 +106,9 @@ class DataSource(datasource.DataSource):
                 )
         columns = to_arrow_schema(schema, timezone="UTC")
         folded = held.folded if held.spec.format == "raw" else None
-        return Reading(held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded)
+        return Reading(
+            held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded, kept=held.kept,
+        )  # fmt: skip
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

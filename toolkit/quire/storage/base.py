@@ -284,6 +284,15 @@ class Syncing(Protocol):
         ...
 
 
+@runtime_checkable
+class Lasting(Protocol):
+    """Optional, for a store whose deletions a power cut may undo: it makes them last."""
+
+    def settle(self, folder: str) -> None:
+        """Make last what was deleted one level below a directory, also where that is gone itself."""
+        ...
+
+
 def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: str, shown: Callable[[str], str]) -> Iterator[Entry]:
     """`walk`, for a store that lists one directory after the other: what cannot be listed is an error, not left out."""
     waiting = [folder]

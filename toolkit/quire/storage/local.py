@@ -386,6 +386,10 @@ class LocalStore(LocalFiles):
                 os.close(fd)
             sync_folder_of(path)
 
+    def settle(self, folder: str) -> None:
+        with explained("make durable", self.shown(folder)):
+            sync_folder_of(os.path.join(self._own(folder), ""))
+
     def check_name(self, name: str) -> None:
         path = os.fsencode(self._path(name))
         if len(path) >= PATH_MAX or any(len(part) > NAME_MAX for part in path.split(b"/")):
