@@ -29,7 +29,10 @@ NONE = Keep(versions=0)
 
 
 class Superseding(NamedTuple):
-    """A commit with its number and that of its `published`: the data files that it has removed; if it is void, its own instead."""
+    """A commit with its number and that of its `published`: the data files that it has removed; if it is void, its own instead.
+
+    `forget`: no older version may keep the rows that it took out.
+    """
 
     number: int
     at: int
@@ -85,7 +88,7 @@ def can_keep(store: Store) -> bool:
 
 
 def keeping(log: Log) -> Keep:
-    """The same; where nobody has said it, what goes with the store."""
+    """How many older versions stay readable: as a user has set it, or else what goes with the store."""
     return wish(log) or (HOUR if log.store.can_rename else NONE)
 
 
@@ -125,12 +128,12 @@ def carry_out(log: Log, time: str) -> None:
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         list(pool.map(go, going))
-    _settle(store, going)
+    _sync(store, going)
     # These come last: a slower call than this one may have moved a file here that this one was about to delete.
     for version in _kept(store):
         if version <= below:
             store.remove_tree(names.kept_folder(version))
-    _settle(store, [names.kept_folder(below)])
+    _sync(store, [names.kept_folder(below)])
 
     def done(log: Log) -> Entry | None:
         there = retired(log)
@@ -176,11 +179,11 @@ def superseded(log: Log, jobs: Iterable[str]) -> Superseded:
     return Superseded(files, held, tuple(sorted(log.pins())) if held else ())
 
 
-def _settle(store: Store, gone: Iterable[str]) -> None:
+def _sync(store: Store, gone: Iterable[str]) -> None:
     """Let deletions last before the log says that they are done."""
     if isinstance(store, Lasting):
         for folder in sorted({name.rpartition("/")[0] for name in gone}):
-            store.settle(folder)
+            store.sync_folder(folder)
 
 
 def places(store: Store) -> dict[str, str]:

@@ -70,7 +70,7 @@ class Summary(display.Shown):
     reduce: str = ""  # the function that all rows of a job went through
     records: int = 0  # rows or lines in the data files that count
     source: str = ""  # likewise: the brokers and topics of the last load
-    superseded: int = 0  # data files that a pin holds in the directory, though later ones have taken their place
+    superseded: int = 0  # data files still in the directory whose place later ones have taken: a pin holds them, or a call has not ended
     kind: str = FILES  # of what was read first: "commits" where changes of another table are passed on, which `files` counts then
 
     def _facts(self) -> dict[str, object]:
@@ -81,7 +81,7 @@ class Summary(display.Shown):
             "quarantined": f"{self.quarantined:,}",
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
             "data files": f"{self.data_files:,} ({format_size(self.bytes_written)}, {self.records:,} records)",
-            **({"superseded, in the directory, held by pins": f"{self.superseded:,}"} if self.superseded else {}),
+            **({"superseded, in the directory, held by pins or an open call": f"{self.superseded:,}"} if self.superseded else {}),
             "commits": f"{self.commits:,}, the last one {self.last_commit or 'never'}",
             "version": self.version,
             **({"unpublished commits": self.unpublished} if self.unpublished else {}),

@@ -288,7 +288,7 @@ class Syncing(Protocol):
 class Lasting(Protocol):
     """Optional, for a store whose deletions a power cut may undo: it makes them last."""
 
-    def settle(self, folder: str) -> None:
+    def sync_folder(self, folder: str) -> None:
         """Make last what was deleted one level below a directory, also where that is gone itself."""
         ...
 

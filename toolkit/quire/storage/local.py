@@ -386,7 +386,7 @@ class LocalStore(LocalFiles):
                 os.close(fd)
             sync_folder_of(path)
 
-    def settle(self, folder: str) -> None:
+    def sync_folder(self, folder: str) -> None:
         with explained("make durable", self.shown(folder)):
             sync_folder_of(os.path.join(self._own(folder), ""))
 
