@@ -460,3 +460,55 @@ def test_a_store_that_copies_keeps_nothing_unless_somebody_wishes(monkeypatch: p
         assert len(list(store.walk("_quire/kept"))) == files
         assert len([e for e in store.walk() if not e.name.startswith("_quire/")]) == 1
     protocol.recover(store)
+
+
+def copying(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes], **how: Any) -> tuple[Ledger, Store]:
+    """A destination in a store that copies, of several data files."""
+    monkeypatch.setattr(memory.MemoryStore, "can_rename", False)
+    source = memory.MemoryStore(f"memory://{name}/in")
+    for file, content in files.items():
+        source.put(file, content)
+        gather(f"memory://{name}/in", f"memory://{name}/out", committer="copy", keep_versions="1 day", **how)
+    return Ledger(f"memory://{name}/out"), connect(f"memory://{name}/out")
+
+
+def test_what_no_store_takes_by_its_kept_name_ends_older_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = "/".join(["d" * 93] * 10)  # with a data file's own name it is as long as a key may be, and a kept one is longer
+    ledger, store = copying(monkeypatch, "long", {f"{folder}/f{i}": b"x" for i in range(2)}, layout="directories")
+    before = ledger.version
+    ledger.compact(**HERE)
+    assert list(store.walk("_quire/kept")) == []
+    assert len([e for e in store.walk() if not e.name.startswith("_quire/")]) == 1
+    with refused(UsageError, 2, "has expired", "keep_versions"):
+        live(store, before)
+
+
+def test_a_copy_that_comes_after_a_forget_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is about to keep what a compaction has superseded, and meanwhile somebody forgets a row of it."""
+    ledger, store = copying(monkeypatch, "slow", {f"f{i}": f"secret{i}".encode() for i in range(2)})
+    real, begun = memory.MemoryStore.copy, list[str]()
+
+    def slow(store: memory.MemoryStore, old: str, new: str, version: str = "") -> bool:
+        if new.startswith("_quire/kept") and not begun:
+            begun.append(new)
+            there = store.get(old)
+            Ledger("memory://slow/out").forget("memory://slow/in/f0", committer="copy", **HERE)
+            store.put(new, there)  # the service has read it before that, and writes it now
+            return True
+        return real(store, old, new, version)
+
+    monkeypatch.setattr(memory.MemoryStore, "copy", slow)
+    monkeypatch.setattr(retire, "PARALLEL", 1)
+    ledger.compact(committer="copy", **HERE)
+    assert begun
+    assert list(store.walk("_quire/kept")) == []
+    assert [e.name for e in store.walk() if b"secret0" in store.get(e.name)] == []
+
+
+def test_a_forged_wish_that_says_neither_a_number_nor_a_time_is_refused(tmp_path: Path) -> None:
+    source, dest, ledger = made(tmp_path, 1)
+    ledger.keep_versions(3)
+    entry = max((dest / "_quire/log").glob("*.entry"))
+    entry.write_text(entry.read_text().replace('"versions": 3', '"versions": null'))
+    with refused(QuireError, 2, entry.name):
+        gather(source, dest, transform="raw", format="parquet")

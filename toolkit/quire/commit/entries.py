@@ -280,6 +280,10 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     versions: Natural | None = None
     seconds: Seconds | None = None
 
+    def __post_init__(self) -> None:
+        if (self.versions is None) == (self.seconds is None):
+            raise ValueError("it keeps either a number of versions or a time")
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="settings"):
     """The wishes of a user for a destination; the last entry counts."""

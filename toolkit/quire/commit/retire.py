@@ -26,19 +26,20 @@ from quire.storage.base import Copying, Lasting
 PARALLEL = 16  # requests at once
 HOUR = Keep(seconds=3600.0)  # where a store renames, and nobody has said another time: a reader goes on for so long
 NONE = Keep(versions=0)
+LONGEST, DEEPEST = 1024, 254  # bytes and parts of a name that a store takes which does not rename
 
 
 class Superseding(NamedTuple):
     """A commit with its number and that of its `published`: the data files that it has removed; if it is void, its own instead.
 
-    `forget`: no older version may keep the rows that it took out.
+    `ends`: no older version may keep what it took out (the rows were forgotten), or none can (the names would be too long).
     """
 
     number: int
     at: int
     removed: list[str]
     void: list[str]
-    forget: bool
+    ends: bool
 
 
 def away(log: Log) -> int:
@@ -54,26 +55,38 @@ def retired(log: Log) -> tuple[int, int]:
     return max(below), max(away)
 
 
-def superseding(log: Log) -> Iterator[Superseding]:
-    """The commits after which data files that count no more may still lie in the directory, or among the kept ones."""
-    after = retired(log)[1]
-    for number, commit in _later(log, after):
+def superseding(log: Log, until: int | None = None) -> Iterator[Superseding]:
+    """The commits after which data files that count no more may still lie in the directory, or among the kept ones.
+
+    `until`: of those published up to this version; others are not read.
+    """
+    after, last = retired(log)[1], log.tip if until is None else until
+    for number, commit in _between(log, after, last):
         at = log.published_at(commit.job)
-        if at > after and commit.closer != TABLE:
+        if after < at <= last and commit.closer != TABLE:
             counts = log.kept(commit)
             void = commit.tasks if commit.removing and not counts else ()
-            removed, forget = [name for task in counts for name in task.coverage.removes], commit.verb == "forget" and bool(counts)
-            if removed or void or forget:
-                yield Superseding(number, at, removed, [file.name for task in void for file in task.data_files], forget)
+            removed = [name for task in counts for name in task.coverage.removes]
+            ends = (commit.verb == "forget" and bool(counts)) or any(_too_long(log.store, at, name) for name in removed)
+            if removed or void or ends:
+                yield Superseding(number, at, removed, [file.name for task in void for file in task.data_files], ends)
 
 
-def _later(log: Log, after: int) -> Iterator[tuple[int, Commit]]:
-    """The commits after a version; of those that a checkpoint stands for, only such as it names."""
+def _between(log: Log, after: int, last: int) -> Iterator[tuple[int, Commit]]:
+    """The commits after a version, up to another; of those that a checkpoint stands for, only such as it names."""
     begin = after
     if log.base and after < log.merged and log.base.superseding is not None:
         begin = log.merged
-        yield from ((number, log.commit(number)) for number in log.base.superseding if number > after)
-    yield from log.commits(begin)
+        yield from ((number, log.commit(number)) for number in log.base.superseding if after < number <= last)
+    yield from log.commits(begin, last)
+
+
+def _too_long(store: Store, version: int, name: str) -> bool:
+    """Whether a store would not take the name under which a data file is kept."""
+    if store.can_rename:
+        return False  # where it has waited until it was published the name was longer
+    place = f"{store.url}/{names.kept(version, name)}"
+    return len(place.encode()) > LONGEST or place.count("/") > DEEPEST
 
 
 def wish(log: Log) -> Keep | None:
@@ -99,7 +112,7 @@ def due(log: Log, time: str, *, asked: bool = False) -> Entry | None:
     superseded, or when its time has come: to count versions, old entries would have to be read at each call.
     """
     until, below, before = log.settled_version(min([log.tip, *log.pins().values()])), log.expired(), away(log)
-    fresh = any(before < each.at <= until for each in superseding(log))
+    fresh = until > before and any(each.at > before for each in superseding(log, until))
     kept = [version for version in _kept(log.store) if version > below] if below < before else []
     if not fresh and not (kept and (asked or _old(log, min(kept)))):
         return None
@@ -130,16 +143,23 @@ def carry_out(log: Log, time: str) -> None:
         list(pool.map(go, going))
     _sync(store, going)
     # These come last: a slower call than this one may have moved a file here that this one was about to delete.
-    for version in _kept(store):
-        if version <= below:
-            store.remove_tree(names.kept_folder(version))
-    _sync(store, [names.kept_folder(below)])
+    _drop(store, below)
 
     def done(log: Log) -> Entry | None:
         there = retired(log)
         return None if there[0] >= below and there[1] >= until else Retired(below=below, away=until, time=time)
 
     log.append(done)
+    if (later := log.expired()) > below:
+        _drop(store, later)  # this call was the slower one: it may have copied a file whose rows were forgotten meanwhile
+
+
+def _drop(store: Store, below: int) -> None:
+    """Delete what is kept of versions that cannot be read any more."""
+    for version in _kept(store):
+        if version <= below:
+            store.remove_tree(names.kept_folder(version))
+    _sync(store, [names.kept_folder(below)])
 
 
 @dataclass(frozen=True)
@@ -195,8 +215,8 @@ def places(store: Store) -> dict[str, str]:
 def _leaving(log: Log, after: int, until: int) -> dict[str, int]:
     """Data file → the version from which on it does not count, of those that go between two versions; 0: it never did."""
     found = dict[str, int]()
-    for each in superseding(log):
-        if after < each.at <= until:
+    for each in superseding(log, until):
+        if each.at > after:
             found |= dict.fromkeys(each.removed, each.at) | dict.fromkeys(each.void, 0)
     return found
 
@@ -221,8 +241,8 @@ def _keep(store: Store, name: str, place: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- what is kept
 def _first_kept(log: Log, until: int) -> int:
-    """The first version that stays readable; none stays that holds rows which were forgotten."""
-    forgotten = max((each.at for each in superseding(log) if each.forget and each.at <= until), default=0)
+    """The first version that stays readable; none stays that holds rows which were forgotten, or files that cannot be kept."""
+    ended = max((each.at for each in superseding(log, until) if each.ends), default=0)
     keep = keeping(log)
     if keep.seconds is not None:
         found = _newest_before(log, until, keep.seconds)
@@ -230,7 +250,7 @@ def _first_kept(log: Log, until: int) -> int:
         counting = (log.published_at(c.job) for _, c in log.backwards(until) if log.kept(c))
         wanted = list(islice(counting, (keep.versions or 0) + 1))
         found = until if not keep.versions else min(wanted) if len(wanted) > keep.versions else 0
-    return max(log.settled_version(found) if found else 0, forgotten)
+    return max(log.settled_version(found) if found else 0, ended)
 
 
 def _old(log: Log, version: int) -> bool:

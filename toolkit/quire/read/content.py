@@ -61,7 +61,8 @@ class Content:
             return own, partition_columns.of(places, own.names, self.by) if apart else {}
         if not names:
             raise UsageError(f"there is nothing to read in {self.url}: no data file is committed yet.")
-        found = parquet.open_file(self.store, names[0]).schema_arrow
+        with of_version(self.store, self.version):
+            found = parquet.open_file(self.store, names[0]).schema_arrow
         made = partition_columns.of(names, found.names, self.by) if self.spec.layout == "directories" else {}
         return pa.schema([pa.field(f.name, partition_columns.for_spark(f.type)) for f in found]), made
 

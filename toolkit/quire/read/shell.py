@@ -10,7 +10,7 @@ from quire.commit.kept import with_kept
 from quire.errors import QuireError, RefusedError, StorageError
 from quire.formats import lines, parquet
 from quire.read import partition_columns, rows
-from quire.read.content import Content, content
+from quire.read.content import Content, content, of_version
 from quire.storage import Store
 from quire.storage.within import is_table
 
@@ -22,7 +22,8 @@ def first_rows(store: Store, limit: int) -> Iterator[Any]:
     store = with_kept(store)
     held = content(store, store.url)
     try:
-        yield from itertools.islice(_rows(store, held), max(limit, 0))
+        with of_version(store, held.version):
+            yield from itertools.islice(_rows(store, held), max(limit, 0))
     except QuireError:
         raise
     except lines.UNREADABLE as e:
