@@ -376,10 +376,10 @@ class Line:
             self.findings.append(str(e))
 
 
-def line(case: Case, thorough: bool = True) -> Line:
-    """One line of the matrix."""
+def line(case: Case, thorough: bool = True, most: int = 0, seed: int = 0) -> Line:
+    """One line of the matrix. `most`: of a column with more scenarios so many are drawn, others with another seed."""
     case.fill()
-    found, began = Line(str(case)), time.process_time()
+    found, began, rng = Line(str(case)), time.process_time(), random.Random(seed)
     try:
         found.counts["operations"] = len(case.steps())
     except AssertionError as e:
@@ -397,7 +397,7 @@ def line(case: Case, thorough: bool = True) -> Line:
         ("power", ways.power(case)),
         ("power", ways.lasting(case)),
     ):
-        for scenario in scenarios:
+        for scenario in _drawn(scenarios, most, rng):
             found.tried(column, scenario)
             if len(found.findings) >= 3:
                 break
@@ -405,6 +405,11 @@ def line(case: Case, thorough: bool = True) -> Line:
         found.findings.append(f"{case}: readers of the directory saw uncommitted files {case.leaked} times")
     found.seconds = time.process_time() - began
     return found
+
+
+def _drawn(scenarios: Iterable[Any], most: int, rng: random.Random) -> Iterable[Any]:
+    """So many of them, or all."""
+    return rng.sample(there := list(scenarios), min(most, len(there))) if most else scenarios
 
 
 def sample(case: Case, n: int, seed: int) -> Line:
@@ -447,7 +452,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--committers", nargs="+", choices=COMMITTERS, default=list(COMMITTERS))
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, *SERVICES], default=[*KINDS, *SERVICES])
     parser.add_argument("--races", type=int, default=2_000, help="interleavings")
-    parser.add_argument("--first", type=int, default=0, help="the first seed of them")
+    parser.add_argument("--first", type=int, default=0, help="the first seed of them, and of what is drawn")
+    parser.add_argument(
+        "--most", type=int, default=40, help="scenarios of a column that are drawn for a table, whose jobs are long; 0: all"
+    )
     parser.add_argument("--quick", action="store_true", help="changes only, and samples")
     chosen = parser.parse_args(arguments)
     began = os.times()
@@ -456,7 +464,9 @@ def main(arguments: list[str]) -> int:
 
     def all_of(pipelines: Iterable[str], kinds: Iterable[str | sim.Kind]) -> None:
         for case in cases(pipelines, chosen.committers, kinds):
-            found.append(line(case, not chosen.quick) if case.pipeline.name in PAIRS or not case.kind.service else sample(case, 20, 1))
+            whole = case.pipeline.name in PAIRS or not case.kind.service
+            most = chosen.most if case.pipeline.states else 0
+            found.append(line(case, not chosen.quick, most, chosen.first) if whole else sample(case, 20, 1))
             print(found[-1], flush=True)
 
     all_of(chosen.pipelines, [kind for kind in chosen.kinds if kind in KINDS])

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import Copying, Entry, Folder, ReadRequest, Replacing, Seeking, Store, Trouble, Vanished, remove_version
+from quire.storage import Copying, Entry, Folder, ReadRequest, Replacing, Seeking, Store, Trouble, Vanished, remove_all, remove_version
 from quire.storage.retry import again
 from quire.storage.within import Within
 
@@ -481,6 +481,24 @@ def test_a_request_for_no_bytes_tells_of_the_version_and_moves_no_content(store:
     finally:
         tracemalloc.stop()
     assert (found[0], "changed" in found[1], "vanished" in found[2]) == (b"", True, True)
+
+
+# ---------------------------------------------------------------------------------------------------------- many deletions
+def test_many_objects_are_deleted_at_once_whatever_their_names(store: Store) -> None:
+    kept, gone = [f"out/kept{i}" for i in range(3)], ["a/b", *(f"out/{i}" for i in range(30))]
+    for name in ODD:
+        try:
+            store.put(f"odd/{name}", b"x")
+        except (StorageError, FormatError):
+            continue
+        gone.append(f"odd/{name}")
+    for name in [*kept, *gone]:
+        store.put(name, b"x")
+    remove_all(store, [*gone, "never/there"])
+    assert sorted(entry.name for entry in store.walk()) == kept
+    remove_all(store, gone)
+    remove_all(store, [])
+    assert sorted(entry.name for entry in store.walk()) == kept
 
 
 # ------------------------------------------------------------------------------------------------------------------- copies

@@ -505,3 +505,43 @@ def test_nothing_stays_open(root: str, options: dict[str, Any]) -> None:
     while threading.active_count() > before and time.monotonic() < end:
         time.sleep(0.01)
     assert threading.active_count() <= before
+
+
+# ------------------------------------------------------------------------------------------------------------------- many deletions
+@pytest.mark.parametrize("refuses", ["", "NotImplemented", "MissingContentMD5"])
+def test_a_thousand_objects_are_deleted_by_a_request_and_one_by_one_where_the_service_does_not_know_that(
+    root: str, moto: str, monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:  # fmt: skip
+    store: Any = bare(root, s3.options(moto))
+    done, do = list[str](), type(store)._do
+
+    def counted(store: Any, operation: str, *args: Any, **kwargs: Any) -> Any:
+        done.append(operation)
+        return refuses if refuses and operation == "delete_objects" else do(store, operation, *args, **kwargs)
+
+    names = [f"out/{i}" for i in range(3)]
+    for name in names:
+        store.put(name, b"x")
+    monkeypatch.setattr(type(store), "_do", counted)
+    store.remove_all([*names, *(f"out/never{i}" for i in range(1_000))])
+    assert done.count("delete_objects") == 2
+    assert done.count("delete_object") == (1_003 if refuses else 0)
+    assert list(store.walk()) == []
+
+
+def test_an_object_that_may_not_be_deleted_is_named(root: str, moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch says of each object what is wrong; then that one is deleted by itself, which explains."""
+    store: Any = bare(root, s3.options(moto))
+    store.put("a", b"x")
+    do, denied = type(store)._do, {"Errors": [{"Key": f"{store.root}b", "Code": "AccessDenied", "Message": "Access Denied"}]}
+
+    def some(store: Any, operation: str, doing: str, name: str, answers: Any = (), **kwargs: Any) -> Any:
+        if operation == "delete_objects":
+            return denied
+        if operation == "delete_object":
+            raise StorageError(f"cannot {doing} {store.shown(name)}: no permission.")
+        return do(store, operation, doing, name, answers, **kwargs)
+
+    monkeypatch.setattr(type(store), "_do", some)
+    with refused(StorageError, 3, "cannot remove", f"{root}/b", "no permission"):
+        store.remove_all(["a", "b"])

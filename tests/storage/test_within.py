@@ -13,6 +13,7 @@ from quire.errors import FormatError, RefusedError, UsageError, scrub
 from quire.sources import files
 from quire.spark.visibility import Landmarks
 from quire.storage import (
+    Batching,
     Beside,
     Conditional,
     Copying,
@@ -167,7 +168,7 @@ def test_uploads_wait_under_the_names_that_they_were_begun_by() -> None:
 
 
 def test_a_store_offers_what_the_one_below_it_does(tmp_path: Path) -> None:
-    optional = (Seeking, Limited, Conditional, Beside, Copying, Syncing)
+    optional = (Seeking, Limited, Conditional, Batching, Beside, Copying, Syncing)
     for plain in (LocalStore(str(tmp_path)), MemoryStore("memory://x")):
         for offers in optional:
             assert isinstance(Within(plain), offers) == isinstance(plain, offers), (plain, offers)

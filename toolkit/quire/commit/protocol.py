@@ -40,7 +40,7 @@ from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, QuireError, UsageError
 from quire.storage import Entry as File
-from quire.storage import Folder, Store
+from quire.storage import Folder, Store, remove_all
 from quire.storage.within import is_table
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
@@ -257,8 +257,7 @@ def clean(log: Log, job: str) -> None:
             store.remove(e.name)
     store.remove_tree(names.manifests(job))
     # plan.entry goes last: while it is there, a driver that finds the job finds its plan too, or sees that the job is over.
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(store.remove, [e.name for e in store.walk(names.job_folder(job)) if e.name != names.plan_head(job)]))
+    remove_all(store, [e.name for e in store.walk(names.job_folder(job)) if e.name != names.plan_head(job)])
     store.remove(names.plan_head(job))
     store.remove_tree(names.job_folder(job))
 

@@ -19,14 +19,13 @@ from typing import NamedTuple
 from quire.commit import names
 from quire.commit.entries import TABLE, Commit, Entry, Expired, Keep, Retired, Settings
 from quire.commit.log import Log
-from quire.errors import NotFoundError, TransientError
-from quire.storage import Folder, Store
-from quire.storage.base import Copying, Lasting
+from quire.errors import NotFoundError, QuireError, TransientError
+from quire.storage import Copying, Folder, Limited, Store, remove_all
+from quire.storage.base import Lasting
 
 PARALLEL = 16  # requests at once
 HOUR = Keep(seconds=3600.0)  # where a store renames, and nobody has said another time: a reader goes on for so long
 NONE = Keep(versions=0)
-LONGEST, DEEPEST = 1024, 254  # bytes and parts of a name that a store takes which does not rename
 
 
 class Superseding(NamedTuple):
@@ -83,10 +82,12 @@ def _between(log: Log, after: int, last: int) -> Iterator[tuple[int, Commit]]:
 
 def _too_long(store: Store, version: int, name: str) -> bool:
     """Whether a store would not take the name under which a data file is kept."""
-    if store.can_rename:
-        return False  # where it has waited until it was published the name was longer
-    place = f"{store.url}/{names.kept(version, name)}"
-    return len(place.encode()) > LONGEST or place.count("/") > DEEPEST
+    try:
+        if isinstance(store, Limited):
+            store.check_name(names.kept(version, name))
+    except QuireError:
+        return True
+    return False
 
 
 def wish(log: Log) -> Keep | None:
@@ -133,14 +134,10 @@ def carry_out(log: Log, time: str) -> None:
     store, until, below = log.store, away(log), log.expired()
     going = _leaving(log, retired(log)[1], until)
 
-    def go(name: str) -> None:
-        if going[name] <= below:
-            store.remove(name)
-        else:
-            _keep(store, name, names.kept(going[name], name))
-
+    kept = [name for name in going if going[name] > below]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(go, going))
+        list(pool.map(lambda name: _keep(store, name, names.kept(going[name], name)), kept))
+    remove_all(store, [name for name in going if going[name] <= below or not store.can_rename])
     _sync(store, going)
     # These come last: a slower call than this one may have moved a file here that this one was about to delete.
     _drop(store, below)
@@ -228,15 +225,14 @@ def _kept(store: Store) -> list[int]:
 
 
 def _keep(store: Store, name: str, place: str) -> None:
+    """Let a data file lie in another place; where a store copies, it lies in both, and is deleted afterwards."""
     if store.can_rename:
         try:
             store.rename(name, place)
         except NotFoundError:
             return  # somebody has done it
-    elif isinstance(store, Copying):
-        if not store.copy(name, place) and store.stat(place) is None and store.stat(name) is not None:
-            raise TransientError(f"{store.url}/{name} could not be copied to where older versions are kept")
-        store.remove(name)
+    elif isinstance(store, Copying) and not store.copy(name, place) and store.stat(place) is None and store.stat(name) is not None:
+        raise TransientError(f"{store.url}/{name} could not be copied to where older versions are kept")
 
 
 # ---------------------------------------------------------------------------------------------------------- what is kept

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -30,7 +29,7 @@ from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import live, totals
 from quire.errors import QuireError
 from quire.spark.runner import Failure, Runner
-from quire.storage import Store, connect
+from quire.storage import Store, connect, remove_all
 
 PIECE_ROWS = 500_000  # about that many in a piece: some 150 MB of a task's memory
 TABLE_ROWS = 100_000  # in a piece of the driver's tables
@@ -246,12 +245,10 @@ def sweep(store: Store, grace: float = GRACE) -> int:
         there = {e.name for e in store.walk(names.LEDGER)}
         for table in keep.tables(store, "merged", MERGED, ["name"]):
             gone += [name for name in table.column("name").to_pylist() if name in there and names.job_of_segment(name)]
-    with ThreadPoolExecutor(protocol.PARALLEL) as pool:
-        list(pool.map(store.remove, gone))
+    remove_all(store, gone)
     # Pieces go after their head: what has none is of a writer that died, or that is slower than the grace.
     left = set(ages) - set(gone)
     stray = [name for name, at in heads.items() if name not in ages and names.head_of_piece(name) not in left]
     stray = [name for name in stray if heads[name] <= young]
-    with ThreadPoolExecutor(protocol.PARALLEL) as pool:
-        list(pool.map(store.remove, stray))
+    remove_all(store, stray)
     return len(gone) + len(stray)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,9 +20,7 @@ from quire.coverage import quarantine
 from quire.coverage.checkpoint import GRACE, sweep
 from quire.errors import StorageError, UsageError, about, quoted
 from quire.planning.rewriting import live_files
-from quire.storage import Store
-
-DELETING = 16  # requests at once
+from quire.storage import Store, remove_all
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,7 @@ def _expire(store: Store, before_version: int | None, grace: float) -> ExpireRep
     # and here what a slow store has brought back.
     log = protocol.recover(store)
     done_with = quarantine.dead(store, log, below)
-    with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(store.remove, [*dead, *done_with]))
+    remove_all(store, [*dead, *done_with])
     return ExpireReport(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
 
 

@@ -12,6 +12,7 @@ from quire.errors import UsageError, choose, quoted, scrub
 from quire.packaging import Registry
 from quire.storage.base import (
     STATE,
+    Batching,
     Beside,
     Busy,
     Conditional,
@@ -33,6 +34,7 @@ from quire.storage.base import (
     Vanished,
     held,
     is_safe,
+    remove_all,
     remove_version,
 )
 from quire.storage.local import LocalStore, to_os, to_text
@@ -43,6 +45,7 @@ from quire.storage.way import origin
 from quire.storage.within import HOME, MARK, PLACE, PROPERTIES, Within, is_marked, marked, plain
 
 __all__ = [
+    "Batching",
     "Beside",
     "Busy",
     "Conditional",
@@ -76,6 +79,7 @@ __all__ = [
     "normalise",
     "overlap",
     "plain",
+    "remove_all",
     "remove_version",
     "silent",
 ]

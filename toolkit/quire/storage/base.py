@@ -10,7 +10,8 @@ runs. `rename` is atomic or is not offered (`can_rename`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from quire.errors import FormatError, StorageError
@@ -19,6 +20,7 @@ STATE = "_quire"  # below it lie quire's own objects, and above it data files
 ENTRY = ".entry"  # ends the name of what decides between writers: it is put if absent, and never empty
 LONGEST = 4096  # characters of a name, in any store
 OURS = 200  # bytes of the longest name that quire gives below a destination, but for the source's directories
+AT_ONCE = 16  # requests that are on their way together
 LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
 
 
@@ -229,6 +231,24 @@ class Conditional(Protocol):
     def remove_if(self, name: str, version: str) -> bool:
         """Delete an object if it has this version; True: it is not there any more, False: it has another one, and stays."""
         ...
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """Optional, for a store that deletes many objects by one request."""
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Delete objects; those that are not there do no harm."""
+        ...
+
+
+def remove_all(store: Store, names: Sequence[str]) -> None:
+    """Delete objects, many at once."""
+    if isinstance(store, Batching):
+        store.remove_all(names)
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(store.remove, names))
 
 
 @runtime_checkable

@@ -25,6 +25,7 @@ PROPERTIES = f"{HOME}/hoodie.properties"  # makes a directory a table
 
 _OF_ONE_NAME = ("check_name", "remove_if", "put_if", "sync")  # what a store may lack, by its arguments
 _OF_TWO_NAMES = ("give_back", "copy")
+_OF_NAMES = ("remove_all",)
 
 
 def plain(url: str) -> str:
@@ -86,7 +87,7 @@ class Within:
             inner.state = PLACE  # its own temporary files, if it makes any
         self.url, self.shared = inner.url, inner.shared
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
-        for names, function in ((_OF_ONE_NAME, self._one), (_OF_TWO_NAMES, self._two), (("first",), self._first)):
+        for names, function in ((_OF_ONE_NAME, self._one), (_OF_TWO_NAMES, self._two), (_OF_NAMES, self._many), (("first",), self._first)):
             for name in names:
                 if hasattr(inner, name):
                     setattr(self, name, partial(function, getattr(inner, name)))
@@ -102,6 +103,10 @@ class Within:
     @staticmethod
     def _two(function: Any, one: str, other: str, *args: Any, **kwargs: Any) -> Any:
         return function(_to_change(one), _to_change(other), *args, **kwargs)
+
+    @staticmethod
+    def _many(function: Any, names: Iterable[str]) -> Any:
+        return function([_to_change(name) for name in names])
 
     # ---------------------------------------------------------------------------------------------------------- listing
     def _state(self, follow: bool) -> Entry | Folder | Trouble | None:

@@ -12,7 +12,7 @@ An empty object whose name ends in `/` stands for a directory, and is not a file
 from __future__ import annotations
 
 import calendar
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -20,8 +20,9 @@ from typing import Any
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import base, slices, window
 from quire.storage.base import LARGEST, Content, Entry, Folder, ReadRequest, Trouble, fits, instant, leaves_room, too_long
-from quire.storage.objects import DELETING, Objects
+from quire.storage.objects import Objects
 from quire.storage.retry import again
+from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3.account import account, normalise, parts
 from quire.storage.s3.errors import code_of, explained
@@ -302,18 +303,14 @@ class S3Store(Objects):
     def _delete(self, key: str) -> None:
         self._do("delete_object", "remove", key[len(self.root) :], _GONE, Key=key)
 
+    def remove_all(self, names: Sequence[str]) -> None:
+        batches.delete([self._key(name) for name in names], self._batch, self._delete_surely)
+
+    def _batch(self, asked: dict[str, Any]) -> Any:
+        return self._do("delete_objects", "remove", "", batches.UNKNOWN, Delete=asked)
+
     def remove_tree(self, folder: str) -> None:
-        own, below = self._key(folder) + "/", {self._key(folder) + "/"}
-        with ThreadPoolExecutor(DELETING) as pool:
-            for page in self._pages(folder):
-                keys = [found["Key"] for found in page.get("Contents", ())]
-                list(pool.map(self._delete_surely, keys))
-                for key in keys:
-                    while len(key := key.rstrip("/").rpartition("/")[0] + "/") > len(own):
-                        below.add(key)
-        # Where the service has directories, an empty one is listed until it is deleted by its own name. Deeper ones first.
-        for key in sorted(below, key=len, reverse=True):
-            self._delete_surely(key)
+        batches.delete_below(self._pages(folder), self._key(folder) + "/", self._batch, self._delete_surely)
 
 
 def _moment(at: Any) -> int:
