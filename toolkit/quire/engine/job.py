@@ -317,7 +317,7 @@ def _check_schema(log: Log, tasks: list[Task], head: PlanHead, *, alone: bool = 
 
     `alone`: what the tasks have made is not shown beside what is there, since a shuffle comes after it.
     """
-    why, frozen = "", None if alone else schemas.there(log)
+    why, frozen = "", None if alone or not any(task.schema for task in tasks) else schemas.there(log)
     for task in tasks:
         if task.schema:
             try:

@@ -35,11 +35,7 @@ from quire.coverage.fold import fold
 from quire.engine import driver, kinds, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
-from quire.engine.request import Request
-from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, UsageError
-from quire.interrupts import all_interruptible
-from quire.ledger.own_files import (
+from quire.engine.own_files import (
     KINDS,
     UNWRITTEN,
     check_kind,
@@ -50,6 +46,10 @@ from quire.ledger.own_files import (
     spec_of_files,
     spec_there,
 )
+from quire.engine.request import Request
+from quire.engine.take_up import Identity, take_up, with_state
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, UsageError
+from quire.interrupts import all_interruptible
 from quire.ledger.refusals import not_of_tables
 from quire.ledger.tables import computed
 from quire.planning import plan as planning

@@ -40,6 +40,7 @@ from quire.ledger.offsets import OffsetsOf
 from quire.ledger.verbs import Verbs
 from quire.ledger.verify import Item, Verified, strays, verify
 from quire.planning.plan import evenness
+from quire.sources.keys import ROWS
 from quire.sources.keys import keys as keys_of
 from quire.spark.runner import runner_of
 from quire.storage import connect, destination
@@ -277,7 +278,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.spec.traced:
                 others = sum(t.stats.gathered for t in self._log.in_effect(commit)) - 1
                 how = "was processed by a claim together" if commit.spec.kind == CLAIM else "went through a shuffle"
-                how = "went into the table" if commit.closer == TABLE else how
+                how = "went into the table" if commit.closer == TABLE else "was written" if ROWS.match(row["path"]) else how
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
         return rows
 

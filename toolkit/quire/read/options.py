@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quire.arguments import parse_size, whole
@@ -17,19 +17,19 @@ _COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+?))\s*(?:,|$)")
 _FLAGS = {"true": True, "false": False}
 
 
-def check(options: Mapping[str, str]) -> None:
+def check(options: Mapping[str, str], names: Sequence[str] = (*READ, *STREAM)) -> None:
     """Refuse what is not an option: a slip would be passed over."""
-    known = {name.lower(): name for name in (*READ, *STREAM)}
+    known = {name.lower(): name for name in names}
     for name in options:
         if name.lower() not in known and not re.match(r"(?:storage|secret)\..", name):
             choose(name, known.values(), "option", " Those of the store are called storage.NAME, or secret.NAME for a variable's name.")
 
 
-def place(options: Mapping[str, str]) -> str:
+def place(options: Mapping[str, str], example: str = 'spark.read.format("quire").load("/data/out")') -> str:
     """The URL of the destination."""
     if found := options.get("path"):
         return found
-    raise UsageError('format("quire") needs the destination: spark.read.format("quire").load("/data/out").')
+    raise UsageError(f'format("quire") needs the destination: {example}.')
 
 
 def of_store(options: Mapping[str, str]) -> dict[str, Any] | None:
@@ -58,9 +58,9 @@ def size(options: Mapping[str, str], name: str) -> int | None:
     return None if said is None else parse_size(said, name)
 
 
-def columns(options: Mapping[str, str]) -> list[str] | None:
-    """The names in `columns`, between commas; one that holds a comma stands in backticks. None where they are not given."""
-    said = options.get("columns")
+def columns(options: Mapping[str, str], name: str = "columns") -> list[str] | None:
+    """The names in an option, between commas; one that holds a comma stands in backticks. None where they are not given."""
+    said = options.get(name)
     if said is None:
         return None
     found, at = list[str](), 0
@@ -70,5 +70,5 @@ def columns(options: Mapping[str, str]) -> list[str] | None:
         found.append((one[1] or "").replace("``", "`") or one[2])
         at = one.end()
     if not found or at < len(said) or said.rstrip().endswith(","):
-        raise UsageError(f"columns={quoted(said, 80)} are not names between commas, as in 'dt, value' or '`a, b`, value'.")
+        raise UsageError(f"{name}={quoted(said, 80)} are not names between commas, as in 'dt, value' or '`a, b`, value'.")
     return found

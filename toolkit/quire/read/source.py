@@ -1,4 +1,5 @@
 """`spark.read.format("quire")`: Spark's own door to a destination, on all stores of quire's, with pruning. A Python data source of Spark 4.
+`df.write.format("quire")` is the way in: its writers are in `quire.write`.
 
     spark.dataSource.register(quire.DataSource)            # `quire.session` has done so
     spark.read.format("quire").option("columns", "dt, value").load("s3://lake/events").where("dt = '2026-11-21'")
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from quire.read.content import Content, content
 from quire.read.filters import Filters, condition
 from quire.read.rows import Reading, pieces
 from quire.read.tasks import Pieces, rows, together
+from quire.spark.shipping import at_home
 from quire.storage import connect, destination
 from quire.storage.within import is_marked, plain
 
@@ -33,32 +34,23 @@ if TYPE_CHECKING:
 
 
 class DataSource(datasource.DataSource):
-    """The committed rows of a destination for `spark.read.format("quire")` and `spark.readStream.format("quire")`.
+    """The committed rows of a destination for `spark.read.format("quire")` and `spark.readStream.format("quire")`, and the way into one:
+    `df.write.format("quire").mode("append").save(url)`, and `df.writeStream`.
 
         spark.dataSource.register(quire.DataSource)
 
     `options`: `version` (default: the newest when the frame is made), `columns` (names between commas), `storage.NAME` and
-    `secret.NAME` for the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`.
+    `secret.NAME` for the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`; of a writer
+    `partition_by`, `overwrite`, `batch`, `target_size`, `compression`, `committer`, `keep_versions`, `allow_nonempty`.
     """
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: Any, version: int | None = None) -> None:
         super().__init__(options)
-        self.version: int | None = None  # once it is known
+        self.version = version  # once it is known
 
     def __reduce__(self) -> tuple[Any, ...]:
         """With the place of this quire: Spark plans a stream in a process on the driver's machine that has no files of the session."""
-
-        def again(home: str, given: Any, version: int | None) -> Any:  # of no module, so it is sent whole
-            import importlib
-            import sys
-
-            if "quire" not in sys.modules:
-                sys.path.insert(0, home)
-            found = importlib.import_module("quire.read.source").DataSource(given)
-            found.version = version
-            return found
-
-        return again, (str(Path(__file__).parents[2]), self.options, self.version)
+        return at_home("quire.read.source", "DataSource", self.options, self.version)
 
     @classmethod
     def name(cls) -> str:
@@ -121,6 +113,28 @@ class DataSource(datasource.DataSource):
 
         held = self._content()
         return StreamReader(held, self._reading(held, schema), self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """For `df.write`."""
+        return self._writer(schema, overwrite=overwrite, streaming=False)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """For `df.writeStream`."""
+        return self._writer(schema, overwrite=overwrite, streaming=True)
+
+    def _writer(self, schema: StructType, *, overwrite: bool, streaming: bool) -> Any:
+        from quire.write.asked import OF_SPARK, OPTIONS
+        from quire.write.spark import writer  # what readers are spared
+
+        options.check(self.options, (*OPTIONS, *(OF_SPARK if streaming else ())))
+        store_options = options.of_store(self.options)
+        url = destination(options.place(self.options, 'df.write.format("quire").save("/data/out")'), store_options)
+        if is_marked(url):
+            raise RefusedError(
+                f"{plain(url)} is a table, which format('quire') does not write: quire.Table({plain(url)!r}).write(df, …) upserts rows."
+            )
+        columns = options.columns(self.options, "partition_by")
+        return writer(url, store_options, self.options, columns, schema, overwrite=overwrite, streaming=streaming)
 
 
 class BatchReader(datasource.DataSourceReader):

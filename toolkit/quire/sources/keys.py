@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -11,6 +12,8 @@ from quire.sources.kafka.topics import is_kafka
 from quire.storage import canonical, normalise
 from quire.storage.local import to_text
 
+ROWS = re.compile(r"(?:rows|batch|stream):(?!//)")  # how the path begins by which a ledger knows rows that were written as such
+
 
 def keys(path: str | os.PathLike[str], options: Mapping[str, object] | None, known: Iterable[str]) -> list[str]:
     """The keys that a path may have: as the ledger shows it, and with its links resolved: all, or only those it is found through.
@@ -18,7 +21,7 @@ def keys(path: str | os.PathLike[str], options: Mapping[str, object] | None, kno
     (A link that was followed below a source keeps its own name, while the links above the source are resolved.) `options`: of the store
     that may be meant; `known`: some paths of the ledger, which tell the account where neither path nor options do. Raises UsageError.
     """
-    if is_kafka(path):
+    if is_kafka(path) or (isinstance(path, str) and ROWS.match(path)):
         return [str(path).rstrip("/")]
     resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
     text = os.fsdecode(path)

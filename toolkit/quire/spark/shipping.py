@@ -155,3 +155,17 @@ def missing_module(text: str) -> UsageError | None:
         package = importlib.metadata.packages_distributions().get(name, [name])[0]
         what = f"Install there what is installed here: pip install {package}"
     return UsageError(f"the executors' Python has no module {name!r}, which the tasks need. {what}.")
+
+
+def at_home(module: str, name: str, *args: Any) -> tuple[Any, ...]:
+    """The answer of `__reduce__` for what Spark takes into processes on the driver's machine that have no files of the session."""
+
+    def again(home: str, module: str, name: str, args: tuple[Any, ...]) -> Any:  # of no module, so it is sent whole
+        import importlib
+        import sys
+
+        if "quire" not in sys.modules:
+            sys.path.insert(0, home)
+        return getattr(importlib.import_module(module), name)(*args)
+
+    return again, (str(Path(__file__).parents[2]), module, name, args)

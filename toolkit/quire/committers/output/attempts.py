@@ -9,8 +9,8 @@ from quire.commit import names
 from quire.commit.committers import Adopting, Committer, known
 from quire.commit.entries import Coverage, DataFile, Stats, Task
 from quire.committers.output.files import Output, adopted, ending, inside
+from quire.engine import own_files
 from quire.errors import RefusedError, UsageError
-from quire.ledger import own_files
 from quire.storage import Store
 
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 from quire.commit import names
 from quire.commit.committers import Adopting, Committer
 from quire.commit.entries import DataFile
+from quire.engine import own_files
 from quire.errors import RefusedError, UsageError, quoted
-from quire.ledger import own_files
 from quire.storage import Entry, Sink, Store, Syncing
 from quire.storage.base import safe
 

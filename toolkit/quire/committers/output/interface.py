@@ -27,11 +27,10 @@ from quire.commit.log import Log
 from quire.committers.output.attempts import TaskAttempt
 from quire.committers.output.rules import in_the_way, of_name, spec_of
 from quire.coverage import checkpoint
-from quire.engine import driver
+from quire.engine import driver, own_files
 from quire.engine import job as jobs
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
-from quire.ledger import own_files
 from quire.progress import Progress
 from quire.spark.runner import LocalRunner, Runner
 from quire.storage import Store, canonical, connect

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from quire.commit.entries import UNSAID, WRITE, Commit, PlanHead, Spec, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
+from quire.engine import own_files
 from quire.errors import RefusedError
-from quire.ledger import own_files
 
 
 def of_name(log: Log, wanted: str, but: str = "") -> Commit | None:

@@ -1,0 +1,323 @@
+"""A write of rows is one commit, whatever dies and however many write at once; a batch counts once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from writes import begin, end, listed, rows, there, write
+
+import quire
+import sim
+from quire.commit import names, protocol
+from quire.commit.log import Log
+from quire.errors import QuireError, RefusedError, UsageError
+from quire.sources.splits import FileInfo
+from quire.storage import connect, destination
+from quire.write import writing as steps
+from quire.write.attempt import attempt
+from sim.drivers import run
+from sim.kinds import KINDS
+from sim.ways import changing
+from sim.world import Actor, Crash, World
+
+LOCAL = quire.LocalRunner()
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    sim.forget_all()
+    yield
+    sim.forget_all()
+
+
+def test_modes(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1, 2)], [rows(3)], [])
+    write(tmp_path, [rows(4)])
+    assert there(tmp_path) == listed(tmp_path) == [1, 2, 3, 4]
+    write(tmp_path, [rows(5)], [rows(6)], overwrite=True)
+    assert there(tmp_path) == listed(tmp_path) == [5, 6], "what was superseded has left the directory"
+    write(tmp_path, [], overwrite=True)
+    assert there(tmp_path) == listed(tmp_path) == []
+    write(tmp_path, [rows(7)])
+    assert there(tmp_path) == listed(tmp_path) == [7]
+    assert quire.Ledger(tmp_path).verify().ok
+
+
+def test_partitions_are_directories_and_only_those_touched_are_superseded(tmp_path: Path) -> None:
+    mixed = pa.concat_batches([rows(1, k="a"), rows(2, 3, k="b/c"), rows(4, k="a")])
+    missing = pa.record_batch({"id": [5], "k": pa.array([None], pa.string())})
+    write(tmp_path, [mixed, missing], by=("k",))
+    folders = {p.name for p in tmp_path.iterdir() if p.name != "_quire"}
+    assert folders == {"k=a", "k=b%2Fc", "k=__HIVE_DEFAULT_PARTITION__"}
+    write_partitions(tmp_path, [rows(6, k="a")])
+    assert there(tmp_path) == listed(tmp_path) == [2, 3, 5, 6]
+    write_partitions(tmp_path, [])
+    assert there(tmp_path) == [2, 3, 5, 6], "no rows touch no partition"
+
+
+def write_partitions(dest: Path, *tasks: Any) -> None:
+    write(dest, *tasks, by=("k",), mode="partitions")
+
+
+def test_a_batch_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [rows(1)], batch="monday")
+    write(tmp_path, [rows(1)], batch="monday")
+    assert "batch 'monday' was committed before: skipped" in capsys.readouterr().err
+    assert there(tmp_path) == [1]
+    write(tmp_path, [rows(2)], batch="tuesday", overwrite=True)
+    write(tmp_path, [rows(1)], batch="monday")
+    assert there(tmp_path) == [2], "a late repetition does not bring back what was overwritten"
+    assert [x.path for x in quire.Ledger(tmp_path).locate("batch:monday")] == ["batch:monday"]
+    quire.Ledger(tmp_path).forget("batch:tuesday", spark=LOCAL)
+    assert there(tmp_path) == listed(tmp_path) == []
+    write(tmp_path, [rows(2)], batch="tuesday")
+    assert there(tmp_path) == listed(tmp_path) == [2], "and what was forgotten can be written again"
+
+
+def test_two_drivers_with_one_batch_leave_one_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = begin(tmp_path, batch="b"), begin(tmp_path, batch="b")
+    assert one is not None
+    assert other is not None
+    mine, theirs = [attempt(one, 0, [rows(1)]), attempt(one, 1, [rows(2)])], [attempt(other, 0, [rows(2, 1)])]
+    end(other, theirs)
+    end(one, mine)
+    assert "batch:b was committed before, or by another call: skipped" in capsys.readouterr().err
+    assert there(tmp_path) == listed(tmp_path) == [1, 2]
+    assert quire.Ledger(tmp_path).open_jobs() == ()
+    assert not list((tmp_path / "_quire/jobs").rglob("*.staged"))
+
+
+def test_two_drivers_that_overwrite_leave_the_rows_of_the_last_one(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1)])
+    one, other = begin(tmp_path, overwrite=True), begin(tmp_path, overwrite=True)
+    assert one is not None
+    assert other is not None
+    results = [attempt(one, 0, [rows(2)])], [attempt(other, 0, [rows(3)])]
+    write(tmp_path, [rows(4)])
+    end(one, results[0])
+    assert there(tmp_path) == [2]
+    end(other, results[1])
+    assert there(tmp_path) == listed(tmp_path) == [3]
+
+
+def test_an_append_between_the_look_and_the_entry_is_superseded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [rows(1)])
+    begun = begin(tmp_path, overwrite=True)
+    assert begun is not None
+    done, before, once = [attempt(begun, 0, [rows(2)])], steps.live, list[int]()
+
+    def looks(*given: Any) -> Any:
+        found = list(before(*given))
+        if not once:
+            once.append(1)
+            write(tmp_path, [rows(3)])
+        return iter(found)
+
+    monkeypatch.setattr(steps, "live", looks)
+    end(begun, done)
+    assert there(tmp_path) == listed(tmp_path) == [2]
+
+
+def test_of_two_attempts_that_which_spark_names_counts(tmp_path: Path) -> None:
+    begun = begin(tmp_path)
+    assert begun is not None
+    _, second, other = attempt(begun, 0, [rows(1)]), attempt(begun, 0, [rows(1)]), attempt(begun, 1, [rows(2)])
+    end(begun, [other, second])
+    assert there(tmp_path) == listed(tmp_path) == [1, 2]
+    late = attempt(begun, 0, [rows(1)])  # of a task that nobody waits for
+    assert late.data_files
+    protocol.recover(connect(destination(tmp_path), None))
+    assert listed(tmp_path) == [1, 2]
+    assert not (tmp_path / "_quire/jobs" / begun.job).exists()
+
+
+def test_a_task_that_fails_leaves_nothing_and_runs_again(tmp_path: Path) -> None:
+    begun = begin(tmp_path)
+    assert begun is not None
+
+    def breaks() -> Iterator[pa.RecordBatch]:
+        yield rows(*range(1000))
+        raise OSError("the shuffle is gone")
+
+    with pytest.raises(OSError, match="shuffle"):
+        attempt(begun, 0, breaks())
+    assert not list(tmp_path.rglob("*.staged"))
+    end(begun, [attempt(begun, 0, [rows(1)])])
+    assert there(tmp_path) == [1]
+
+
+def test_a_write_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    begun = begin(tmp_path)
+    assert begun is not None
+    done = attempt(begun, 0, [rows(1)])
+    assert quire.Ledger(tmp_path).open_jobs() == (begun.job,)
+    steps.give_up(begun.store, begun.job, "the job that wrote has failed")
+    assert quire.Ledger(tmp_path).open_jobs() == ()
+    assert not list(tmp_path.rglob("*.staged"))
+    with pytest.raises(QuireError, match=r"was given up \(the job that wrote has failed\): nothing of it is visible. Write again."):
+        end(begun, [done])
+    assert there(tmp_path) == []
+
+
+def test_a_dead_write_is_in_nobodys_way_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [rows(1)])
+    dead = [begin(tmp_path), begin(tmp_path, batch="b")]
+    for each in dead:
+        assert each is not None
+        attempt(each, 0, [rows(9)])
+    write(tmp_path, [rows(2)])
+    quire.Ledger(tmp_path).compact(spark=LOCAL)
+    assert len(quire.Ledger(tmp_path).open_jobs()) == 2
+    write(tmp_path, [rows(3)], batch="b")
+    assert len(quire.Ledger(tmp_path).open_jobs()) == 1, "the same batch again takes its dead forerunner away"
+    monkeypatch.setattr(steps, "STALE", steps.STALE * 0)
+    write(tmp_path, [rows(4)])
+    assert quire.Ledger(tmp_path).open_jobs() == ()
+    assert there(tmp_path) == listed(tmp_path) == [1, 2, 3, 4]
+    assert not list(tmp_path.rglob("*.staged"))
+
+
+def test_results_that_are_missing_are_an_error(tmp_path: Path) -> None:
+    begun = begin(tmp_path)
+    assert begun is not None
+    with pytest.raises(QuireError, match=r"results of tasks of job .* are missing"):
+        end(begun, [attempt(begun, 1, [rows(1)])])
+
+
+def test_the_ledger_tells_of_writes(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1), rows(2)], batch="b")
+    ledger = quire.Ledger(tmp_path)
+    assert next((e["verb"], e["note"]) for e in ledger.inspect.history().to_dict("records")) == ("write", "batch:b")
+    assert ledger.summary().records == 2
+    assert ledger.verify().ok
+    ledger.compact(spark=LOCAL)
+    with ledger.pin():
+        assert ledger.expire().data_files == 0
+    assert ledger.locate("batch:b")[0].reason == "was written with 0 others in commit 1, and its rows have no place of their own"
+    ledger.forget("batch:b", spark=LOCAL)
+    assert there(tmp_path) == listed(tmp_path) == []
+    ledger.checkpoint(spark=LOCAL)
+    write(tmp_path, [rows(1)], batch="b")
+    write(tmp_path, [rows(1)], batch="b")
+    assert there(tmp_path) == [1]
+
+
+def test_kept_versions(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1)], keep_versions="2")
+    write(tmp_path, [rows(2)], overwrite=True)
+    assert listed(tmp_path) == [2]
+    assert list((tmp_path / "_quire/kept").rglob("*.kept"))
+    with pytest.raises(UsageError, match="keep_versions"):
+        begin(tmp_path, keep_versions="soon")
+
+
+def own(content: bytes, file: FileInfo) -> pa.RecordBatch:
+    return rows(len(content))
+
+
+def test_what_a_destination_does_not_take_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path / "flat", [rows(1)])
+    other = pa.schema([("id", pa.int32()), ("k", pa.string())])
+    with pytest.raises(RefusedError, match=r"'id' is bigint there and int here. Nothing was written"):
+        begin(tmp_path / "flat", other)
+    with pytest.raises(RefusedError, match=r"'k' is missing here; 'x' is not there"):
+        begin(tmp_path / "flat", pa.schema([("id", pa.int64()), ("x", pa.string())]))
+    with pytest.raises(RefusedError, match=r"in one directory, and this write would give parquet, in directories. Leave partition_by out"):
+        begin(tmp_path / "flat", by=("k",))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_bytes(b"x\n")
+    quire.consolidate(tmp_path / "in", tmp_path / "lines", spark=LOCAL, progress=False)
+    with pytest.raises(RefusedError, match="holds what quire has made itself"):
+        begin(tmp_path / "lines")
+    with pytest.raises(RefusedError, match="is not empty and not quire's"):
+        begin(tmp_path / "in")
+    write(tmp_path / "in", [rows(1)], allow_nonempty="true")
+    assert there(tmp_path / "in") == [1]
+    assert not (tmp_path / "new").exists()
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"batch": ""}, r"batch='' is not a name"),
+    ({"batch": "a\nb"}, r"is not a name, in one line"),
+    ({"target_size": "big"}, "target_size"),
+    ({"compression": "zst"}, "Did you mean 'zstd'"),
+    ({"committer": "magic"}, "committer"),
+    ({"allow_nonempty": "yes"}, "neither true nor false"),
+    ({"by": ("kk",)}, "Did you mean 'k'"),
+    ({"by": ("k", "k")}, "names a column twice"),
+    ({"by": ("id", "k")}, "names all columns"),
+    ({"columns": pa.schema([("a", pa.int64()), ("A", pa.int64())])}, "two columns of the frame"),
+    ({"columns": pa.schema([("a", pa.null())])}, "has no type"),
+    ({"columns": pa.schema([("a", pa.float64()), ("b", pa.int64())]), "by": ("a",)}, "directories are named by"),
+]
+
+
+@pytest.mark.parametrize(("how", "said"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_values(tmp_path: Path, how: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        begin(tmp_path / "out", **how)
+    assert not (tmp_path / "out").exists(), "nothing is written before it is known what is wanted"
+
+
+# ------------------------------------------------------------------------------------------------------- crashes and stores
+def _story(dest: str) -> None:
+    """A batch, and another one in its place; what was done is skipped, as after a restart."""
+    write(dest, [rows(1)], [rows(2)], batch="one")
+    write(dest, [rows(3)], [rows(4)], batch="two", overwrite=True)
+
+
+@pytest.mark.parametrize("kind", ["hdfs", "s3", "azure"])
+def test_a_driver_that_dies_at_any_change_leaves_one_copy(kind: str) -> None:
+    def world() -> World:
+        sim.forget_all()
+        return World(0, kind=KINDS[kind])
+
+    first = world()
+    with first.installed():
+        assert run(first, Actor(), lambda: _story(first.dest)) is None
+        operations = [op for _, op, _, _ in first.history]
+    changes = [k for k, op in enumerate(operations, 1) if changing(op)]
+    assert len(changes) > 20
+    for k in changes:
+        for how in ("before", "after"):
+            now = world()
+            with now.installed():
+                died = run(now, Actor("dead", {k: how}, of_changes=False), lambda now=now: _story(now.dest))  # type: ignore[misc]
+                assert isinstance(died, Crash)
+                now.settle()
+                assert there(now.dest) in ([], [1, 2], [3, 4]), f"{how} {k}: a version is whole"
+                protocol.recover(now.store(now.dest), "open")
+                _story(now.dest)
+                assert there(now.dest) == listed(now.dest) == [3, 4], f"{how} {k} ({operations[k - 1]})"
+                assert now.waiting() == []
+                left = [name for name in now.there() if name.startswith(names.JOBS)]
+                assert left == [], f"{how} {k}"
+
+
+def test_lost_uploads_are_not_half_a_write() -> None:
+    world = World(0, kind=KINDS["s3"])
+    with world.installed():
+        write(world.dest, [rows(1)])
+        begun = begin(world.dest, overwrite=True)
+        assert begun is not None
+        done = [attempt(begun, 0, [rows(2)]), attempt(begun, 1, [rows(3)])]
+        name = done[0].data_files[0]
+        world.store(world.dest).give_up(name.name, name.handle)
+        with pytest.raises(QuireError, match=r"the store has lost output of job .* Write again"):
+            end(begun, done)
+        assert there(world.dest) == listed(world.dest) == [1]
+
+
+def test_nothing_of_the_ledger_is_needed_twice(tmp_path: Path) -> None:
+    """A segment that somebody deleted is an error and not a batch that was never written."""
+    write(tmp_path, [rows(1)], batch="b")
+    shutil.rmtree(tmp_path / "_quire/ledger")
+    with pytest.raises(QuireError, match=re.escape("the ledger segment")):
+        write(tmp_path, [rows(1)], batch="b")
+    assert Log(connect(destination(tmp_path), None)).refresh().tip == 2
