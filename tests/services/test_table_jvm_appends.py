@@ -23,6 +23,11 @@ from services.test_table_jvm_logs import COMPACT, LOCAL, SCHEDULE, SIMPLY, WRITE
 pytestmark = pytest.mark.services
 
 
+# The versions of the JVM, with those of tables that it writes into.
+FORMS = [*((version, 6) for version in VERSIONS), ("1.2.0", 9)]
+NINE = {"hoodie.index.type": "SIMPLE", "hoodie.logfile.data.block.format": "avro", "hoodie.metadata.enable": "false"}
+
+
 def of_table(name: str) -> dict[str, str]:
     return {
         "hoodie.table.name": name, f"{WRITE}.table.type": "MERGE_ON_READ", f"{WRITE}.recordkey.field": "id",
@@ -37,15 +42,15 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "written"), FORMS)
 def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
-    tmp_path: Path, sessions: dict[str, Session], version: str
+    tmp_path: Path, sessions: dict[str, Session], version: str, written: int
 ) -> None:  # fmt: skip
     jvm = sessions[version]
     table = Table.create(
-        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t"
+        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t", version=written
     )  # fmt: skip
-    options = {**of_table("t"), **SIMPLY, **TURNS}
+    options = {**of_table("t"), **(SIMPLY | TURNS if written == 6 else NINE)}
     expected, logs, asked_for = dict[str, Any](), 0, 0
 
     def step(who: str, operation: str, *rows: dict[str, Any], more: dict[str, str] | None = None) -> None:
@@ -61,7 +66,7 @@ def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
             expected.pop(each["id"], None)
             if operation != "delete":
                 expected[each["id"]] = each
-        line = timeline.read(quire.storage.connect(table.url))
+        line = timeline.current(quire.storage.connect(table.url))
         asked_for += bool(line.compactions())
         assert by_id(table.snapshot(spark=LOCAL)) == expected, (who, operation)
         assert jvm_rows(jvm, table) == expected, (who, operation)
@@ -86,19 +91,20 @@ def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
     assert logs >= 5
     if version == "0.15.0":  # 1.2.0 schedules no compaction of a table of version 6 that others write, too
         assert asked_for
-        assert any(instant.action == "commit" for instant in timeline.read(quire.storage.connect(table.url)).completed)
+        assert any(instant.action == "commit" for instant in timeline.current(quire.storage.connect(table.url)).completed)
     assert not quire.recover(table.url).lost_updates
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "written"), FORMS)
 def test_the_jvm_reads_and_writes_beside_quire_s_compactions_and_carries_one_out(
-    tmp_path: Path, sessions: dict[str, Session], version: str
+    tmp_path: Path, sessions: dict[str, Session], version: str, written: int
 ) -> None:  # fmt: skip
     jvm = sessions[version]
     table = Table.create(
-        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t", log_format="avro"
+        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t", log_format="avro",
+        version=written,
     )  # fmt: skip
-    options = {**of_table("t"), **SIMPLY, **TURNS}
+    options = {**of_table("t"), **(SIMPLY | TURNS if written == 6 else NINE)}
     expected = dict[str, Any]()
 
     def agree(said: str) -> None:
@@ -129,7 +135,7 @@ def test_the_jvm_reads_and_writes_beside_quire_s_compactions_and_carries_one_out
     bring("jvm", row("a", 6), row("l", 6, "la"))
     (second,) = table.schedule_compaction().scheduled
     bring("jvm", row("b", 7), more=COMPACT)
-    done = {instant.time for instant in timeline.read(quire.storage.connect(table.url)).completed if instant.action == "commit"}
+    done = {instant.time for instant in timeline.current(quire.storage.connect(table.url)).completed if instant.action == "commit"}
     assert {first, second} <= done, "the JVM has carried out a plan of quire's"
     bring("quire", row("a", 8), row("m", 1, "la"))
     table.compact(spark=LOCAL, progress=False)

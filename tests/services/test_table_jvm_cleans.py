@@ -38,20 +38,26 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
+FORMS = [
+    *itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9"), ("1.2.0", "version 9, merge_on_read")
+]  # fmt: skip
+
+
 def begun(place: Path, type: str) -> tuple[Table, dict[str, str]]:
-    """A table without rows, and the options by which the JVM writes into it; `type`: that of a table, or "version 9"."""
-    nine, kind = type == "version 9", type.replace("version 9", "copy_on_write")
-    logs = {"log_format": "avro"} if type == "merge_on_read" else {}
+    """A table without rows, and the options by which the JVM writes into it; `type`: that of a table, or "version 9", or both."""
+    nine, kind = type.startswith("version 9"), "merge_on_read" if type.endswith("merge_on_read") else "copy_on_write"
+    logs = {"log_format": "avro"} if kind == "merge_on_read" else {}
     how: dict[str, Any] = {"type": kind, "index": "simple", "name": "t", "version": 9 if nine else 6, **logs}
     table = Table.create(place, key="id", partition_by="city", ordering="ts", **how)
     return table, {
         "hoodie.table.name": "t", f"{WRITE}.table.type": kind.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
         f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
         **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **(NINE if nine else TURNS),
+        **({"hoodie.logfile.data.block.format": "avro"} if logs else {}),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "type"), [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9")])
+@pytest.mark.parametrize(("version", "type"), FORMS)
 def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
     jvm = sessions[version]
     table, options = begun(tmp_path / "t", type)
@@ -72,7 +78,7 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
         assert by_id(jvm.read(table.url)) == expected
 
     def compact() -> None:
-        if type == "merge_on_read":
+        if type.endswith("merge_on_read"):
             table.compact(spark=LOCAL, progress=False)
         elif type == "version 9":  # a clustering is written there as the JVM 1.x has it
             assert table.cluster(sort="ts", spark=LOCAL, progress=False).file_groups
@@ -117,7 +123,7 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
-@pytest.mark.parametrize(("version", "type"), [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9")])
+@pytest.mark.parametrize(("version", "type"), FORMS)
 def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
     tmp_path: Path, sessions: dict[str, Session], version: str, type: str
 ) -> None:
@@ -155,7 +161,7 @@ def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
         "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3",
         "hoodie.clean.automatic": "true", "hoodie.clean.async": "false", "hoodie.cleaner.commits.retained": "1",
     }  # fmt: skip
-    if type == "version 9":
+    if type.startswith("version 9"):
         archives["hoodie.timeline.compaction.batch.size"] = "2"
     for n in range(8, 12):
         bring("jvm", n, archives)

@@ -27,7 +27,7 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
-FORMS = [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9")]
+FORMS = [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9"), ("1.2.0", "version 9, merge_on_read")]
 
 
 @pytest.mark.parametrize(("version", "type"), FORMS)

@@ -452,7 +452,8 @@ STEP = st.one_of(
     max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    how=st.sampled_from([{}, {"type": "merge_on_read"}, {"version": 9}]), steps=st.lists(STEP, min_size=2, max_size=7),
+    how=st.sampled_from([{}, {"type": "merge_on_read"}, {"version": 9}, {"type": "merge_on_read", "version": 9}]),
+    steps=st.lists(STEP, min_size=2, max_size=7),
     most=st.sampled_from([1, 2, 64]), together=st.sampled_from([1, 1 << 20]),
 )  # fmt: skip
 def test_after_any_history_the_second_table_is_the_function_of_the_first(

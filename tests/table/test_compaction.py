@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_merge_on_read_writes import FIRST, logged
-from test_writes import LOCAL, create, frame, log_of, ours, theirs, write
+from test_writes import LOCAL, create, frame, home, log_of, ours, theirs, write
 
 import quire
 from gathering import refused
@@ -25,6 +25,8 @@ from quire.table.format.compaction import Operation
 from quire.table.table import Table
 
 T = "20261122093015123"
+
+pytestmark = pytest.mark.usefixtures("version")  # each with both versions that quire writes
 
 
 def compact(table: Table, **more: Any) -> CompactionReport:
@@ -41,14 +43,15 @@ def table_with_logs(folder: Path, **more: Any) -> Table:
 
 
 def begun(table: Table, instant: str) -> list[int]:
-    """The numbers of the logs of a slice."""
+    """The numbers of the logs of the slice that a compaction begins."""
+    ends = timeline.current(connect(table.url)).ends(())
     found = (names.log_file(path.name) for path in Path(table.url.removeprefix("file://")).rglob(".*.log.*"))
-    return sorted(log.number for log in found if log and log.instant == instant)
+    return sorted(log.number for log in found if log and (log.instant == instant or ends.get(log.instant, "") > instant))
 
 
 def test_a_plan_is_laid_writers_go_on_and_it_is_carried_out(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
-    before, instants = ours(table), [instant.time for instant in timeline.read(connect(table.url)).completed]
+    before, instants = ours(table), [instant.time for instant in timeline.current(connect(table.url)).completed]
     laid = table.schedule_compaction()
     (plan,) = laid.scheduled
     assert (laid.pending, laid.completed, laid.left) == ((plan,), (), 0)
@@ -78,7 +81,7 @@ def test_rows_keep_their_commits_and_a_base_file_says_what_it_holds(tmp_path: Pa
     table = table_with_logs(tmp_path / "trips")
     whole = {row["id"]: row for row in table.snapshot(spark=LOCAL).to_pylist()}
     (instant,) = compact(table).completed
-    line = timeline.read(connect(table.url))
+    line = timeline.current(connect(table.url))
     commit = line.commit(next(each for each in line.completed if each.time == instant))
     assert (commit.operation_type, commit.compacted) == ("COMPACT", True)
     stats = {partition: stat for partition, stat, _ in commit.files()}
@@ -96,7 +99,7 @@ def test_rows_keep_their_commits_and_a_base_file_says_what_it_holds(tmp_path: Pa
         assert found is not None
         assert found.might_contain(pa.array([row["id"]])).all()
         assert (footer.min_key, footer.max_key) == ("a", "b")
-    asked = tmp_path / f"trips/.hoodie/{instant}.compaction.requested"
+    asked = home(tmp_path / "trips") / f"{instant}.compaction.requested"
     assert {each.partition for each in compaction.decode(asked.read_bytes(), "plan")} == {"city=sf", "city=la"}
     assert asked.with_name(f"{instant}.compaction.inflight").exists()
 
@@ -214,16 +217,16 @@ def test_two_calls_carry_a_plan_out_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_other_programs_do_with_a_plan_is_said_and_nothing_is_done_twice(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
     (plan,) = table.schedule_compaction().scheduled
-    home, before = tmp_path / "trips/.hoodie", ours(table)
-    (home / f"{plan}.compaction.inflight").touch()
+    place, before = home(tmp_path / "trips"), ours(table)
+    (place / f"{plan}.compaction.inflight").touch()
     report = compact(table)
     assert (report.completed, report.pending) == ((), (plan,)), "another program carries it out"
-    (home / f"{plan}.compaction.inflight").unlink()
-    content = (home / f"{plan}.compaction.requested").read_bytes()
-    (home / f"{plan}.compaction.requested").write_bytes(content[:-20])
+    (place / f"{plan}.compaction.inflight").unlink()
+    content = (place / f"{plan}.compaction.requested").read_bytes()
+    (place / f"{plan}.compaction.requested").write_bytes(content[:-20])
     with refused(FormatError, 2, f"{plan}.compaction.requested is damaged"):
         compact(table)
-    (home / f"{plan}.compaction.requested").unlink()
+    (place / f"{plan}.compaction.requested").unlink()
     report = compact(table)
     assert plan not in report.completed
     assert (len(report.completed), report.pending) == (1, ()), "it was taken back, and what it had is in a new plan"
@@ -233,12 +236,12 @@ def test_what_other_programs_do_with_a_plan_is_said_and_nothing_is_done_twice(tm
 def test_a_plan_that_is_empty_is_neither_completed_nor_tried_without_end(tmp_path: Path) -> None:
     """As another program leaves it that was ended between the creation of the file and its content."""
     table = table_with_logs(tmp_path / "trips")
-    before, at = ours(table), names.next_instant([timeline.read(connect(table.url)).completed[-1].time], dt.datetime.now(dt.UTC))
-    plan = tmp_path / f"trips/.hoodie/{at}.compaction.requested"
+    before, at = ours(table), names.next_instant([timeline.current(connect(table.url)).completed[-1].time], dt.datetime.now(dt.UTC))
+    plan = home(tmp_path / "trips") / f"{at}.compaction.requested"
     plan.touch()
     with refused(RefusedError, 2, f"{at}.compaction.requested is empty: another program is about to lay it"):
         compact(table)
-    assert not plan.with_name(f"{at}.commit").exists()
+    assert not list(plan.parent.glob(f"{at}*commit"))
     plan.unlink()
     report = compact(table)
     assert (len(report.completed), report.pending, report.left) == (1, (), 0)
@@ -258,10 +261,10 @@ def test_a_plan_that_stays_pending_is_tried_once_in_a_call(tmp_path: Path, monke
     assert (compact(table).pending, tried) == ((plan,), [plan])
 
 
-def test_a_plan_that_was_deleted_and_a_log_that_is_gone_are_said(tmp_path: Path) -> None:
+def test_a_plan_that_was_deleted_and_a_log_that_is_gone_are_said(tmp_path: Path, version: int) -> None:
     table = table_with_logs(tmp_path / "trips")
     (plan,) = table.schedule_compaction().scheduled
-    asked = tmp_path / f"trips/.hoodie/{plan}.compaction.requested"
+    asked = home(tmp_path / "trips") / f"{plan}.compaction.requested"
     content, log = asked.read_bytes(), next((tmp_path / "trips/city=la").glob(".*.log.1_*"))
     whole = log.read_bytes()
     log.unlink()
@@ -270,8 +273,9 @@ def test_a_plan_that_was_deleted_and_a_log_that_is_gone_are_said(tmp_path: Path)
     log.write_bytes(whole)
     write(table, "upsert", frame(("a", "sf", 7, 7.0)))
     asked.unlink()
-    with refused(RefusedError, 2, f"the compaction {plan} of {table.url} was taken back, and city=sf/"):
-        write(table, "upsert", frame(("b", "sf", 7, 7.0)))
+    if version == 6:  # where logs are called by the slice that a compaction was to begin
+        with refused(RefusedError, 2, f"the compaction {plan} of {table.url} was taken back, and city=sf/"):
+            write(table, "upsert", frame(("b", "sf", 7, 7.0)))
     asked.write_bytes(content)
     write(table, "upsert", frame(("b", "sf", 7, 7.0)))
     assert compact(table).left == 1
@@ -280,8 +284,8 @@ def test_a_plan_that_was_deleted_and_a_log_that_is_gone_are_said(tmp_path: Path)
 
 def test_beside_another_program_that_writes_no_plan_is_laid(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
-    at = names.next_instant([timeline.read(connect(table.url)).completed[-1].time], dt.datetime.now(dt.UTC))
-    begun_by_another = tmp_path / f"trips/.hoodie/{at}.deltacommit.inflight"
+    at = names.next_instant([timeline.current(connect(table.url)).completed[-1].time], dt.datetime.now(dt.UTC))
+    begun_by_another = home(tmp_path / "trips") / f"{at}.deltacommit.inflight"
     begun_by_another.touch()
     with refused(RefusedError, 2, f"another program has begun to write into {table.url} (a deltacommit at {at})"):
         table.schedule_compaction()
@@ -342,7 +346,7 @@ def test_the_most_urgent_come_first_in_plans_of_a_size(tmp_path: Path) -> None:
 
     seen = list[list[str]]()
     (first,) = table.schedule_compaction(strategy="logs", plan_size=1).scheduled
-    plan = (tmp_path / f"trips/.hoodie/{first}.compaction.requested").read_bytes()
+    plan = (home(tmp_path / "trips") / f"{first}.compaction.requested").read_bytes()
     assert [one.partition for one in compaction.decode(plan, "plan")] == ["city=ny"], "one at least, and the one with most logs"
     report = compact(table, strategy=order, plan_size=1)
     assert [len(report.scheduled), len(report.completed), report.left] == [1, 2, 1]
@@ -350,7 +354,7 @@ def test_the_most_urgent_come_first_in_plans_of_a_size(tmp_path: Path) -> None:
     write(table, "upsert", frame(*((city, city, 7, 1.0) for city in cities)))
     report = compact(table, plan_size=1, time_limit="0.000001 s")
     assert (len(report.completed), report.left) == (1, 2), "the time is over after the first"
-    slices = file_groups.newest(connect(table.url), timeline.read(connect(table.url)), logs=True)
+    slices = file_groups.newest(connect(table.url), timeline.current(connect(table.url)), logs=True)
     assert [one.partition for one in slices if not one.logs] == ["city=la"], "its logs are the largest, as nobody has compacted it"
     assert compact(table, strategy="oldest").left == 0
     for wrong, said in (

@@ -35,7 +35,7 @@ from sim.tables import beside
 
 DROP = "delete_partitions"
 _DONE = re.compile(r"\.hoodie/(?:timeline/)?([0-9]{17})(?:_[0-9]{17})?\.(commit|deltacommit|replacecommit)")
-MERGE_ON_READ, NINE = "merge_on_read", "version 9"
+MERGE_ON_READ, NINE, LOGS_OF_NINE = "merge_on_read", "version 9", "merge_on_read of version 9"
 KEYS = st.lists(
     st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["sf", "la"]), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=6
 )
@@ -80,7 +80,7 @@ CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLUSTERS, CLEANS, OTHERS, BACK
 HISTORIES = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(list(sim.TABLES)),
-        "type": st.sampled_from(["copy_on_write", MERGE_ON_READ, NINE]),
+        "type": st.sampled_from(["copy_on_write", MERGE_ON_READ, NINE, LOGS_OF_NINE]),
         "index": st.sampled_from(["bloom", "simple", "bucket"]),
         "ordering": st.sampled_from(["ts", None]),
         "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
@@ -475,15 +475,15 @@ class Story:
 
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
     """A whole history; how often what has happened."""
-    logs = more.get("type") == MERGE_ON_READ
-    if more.get("type") in (MERGE_ON_READ, NINE):
+    logs = more.get("type") in (MERGE_ON_READ, LOGS_OF_NINE)
+    if more.get("type") in (MERGE_ON_READ, NINE, LOGS_OF_NINE):
         more.pop("cdc", None)
     ordering = "ts" if logs else ordering
     sim.forget_all()
     world = sim.World(kind=sim.TABLES[kind], observe=False)
     story = Story(world, folder, ordering, known=Known(index == "bucket") if logs else None, buckets=index == "bucket", cdc=more.get("cdc"))
-    story.nine = more.get("type") == NINE
-    how = {**more, "type": "copy_on_write", "version": 9} if story.nine else more
+    story.nine = more.get("type") in (NINE, LOGS_OF_NINE)
+    how = {**more, "type": MERGE_ON_READ if logs else "copy_on_write", "version": 9} if story.nine else more
     with world.installed():
         with world.acting(sim.Actor("first")):
             buckets = (1 if logs else 2) if index == "bucket" else None
@@ -498,7 +498,7 @@ def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[
 
 @pytest.mark.parametrize("most", [40, pytest.param(2000, marks=[pytest.mark.chaos, pytest.mark.timeout(7200)])])
 def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, most: int) -> None:
-    """A third of them of each type."""
+    """A quarter of them of each type."""
     said = dict[str, int]()
 
     @settings(max_examples=most, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
@@ -522,6 +522,7 @@ def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPath
                 "cluster",
                 MERGE_ON_READ,
                 NINE,
+                LOGS_OF_NINE,
                 "clean",
                 "roll back",
                 "checkpoint",

@@ -76,7 +76,13 @@ def step(table: Table, operation: str, rows: Any, there: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     ("kind", "index", "version"),
-    [("copy_on_write", "bloom", 6), ("merge_on_read", "bloom", 6), ("merge_on_read", "bucket", 6), ("copy_on_write", "bloom", 9)],
+    [
+        ("copy_on_write", "bloom", 6),
+        ("merge_on_read", "bloom", 6),
+        ("merge_on_read", "bucket", 6),
+        ("copy_on_write", "bloom", 9),
+        ("merge_on_read", "bloom", 9),
+    ],
 )
 @settings(
     max_examples=2, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -114,7 +120,7 @@ def story(folder: Path, **more: Any) -> tuple[Table, list[str]]:
     return table, [write(table, operation, frame(*rows)).instant for operation, rows in calls]
 
 
-@pytest.mark.parametrize(("kind", "version"), [("copy_on_write", 6), ("merge_on_read", 6), ("copy_on_write", 9)])
+@pytest.mark.parametrize(("kind", "version"), [("copy_on_write", 6), ("merge_on_read", 6), ("copy_on_write", 9), ("merge_on_read", 9)])
 def test_each_version_says_its_write_its_row_before_and_after_and_its_file(tmp_path: Path, kind: str, version: int) -> None:
     table, instants = story(tmp_path / "t", type=kind, version=version)
     history = table.history("a")

@@ -67,7 +67,9 @@ def table_of(place: Path) -> Table:
         pytest.param(None, ("theirs", change(B)), ("ours", change(NEW)), id="their log by our base file"),
     ],
 )
-def test_a_log_that_the_other_program_hides_is_told(tmp_path: Path, before: Any, keeps: Any, hides: Any, first: int) -> None:
+def test_a_log_that_the_other_program_hides_is_told(
+    tmp_path: Path, before: Any, keeps: Any, hides: Any, first: int, version: int
+) -> None:  # fmt: skip
     place = tmp_path / "trips"
     table = table_of(place)
     if before is not None:
@@ -75,6 +77,10 @@ def test_a_log_that_the_other_program_hides_is_told(tmp_path: Path, before: Any,
     instants = beside(place, *((keeps, hides) if first == 0 else (hides, keeps)))
     lost, by = instants if first == 0 else reversed(instants)
     done = quire.recover(place)
+    if first and version == 9:  # the log has ended after the new slice was begun, and belongs to it
+        assert done.lost_updates == ()
+        assert ours(table)["b"]["fare"] == 2.0
+        return
     (line,) = done.lost_updates
     assert f"updates of {lost} are lost in 1 file group: {by} was built without them" in line
     assert line in str(done)

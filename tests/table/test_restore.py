@@ -24,7 +24,7 @@ from sim.tables import frame as sim_frame
 
 FORMS: list[Any] = [
     pytest.param({}, id="copy_on_write"), pytest.param({"type": "merge_on_read"}, id="merge_on_read"),
-    pytest.param({"version": 9}, id="version 9"),
+    pytest.param({"version": 9}, id="version 9"), pytest.param({"version": 9, "type": "merge_on_read"}, id="version 9, merge_on_read"),
 ]  # fmt: skip
 LOGS, NINE = {"type": "merge_on_read", "ordering": "n"}, {"version": 9}  # of the simulated tables
 

@@ -23,6 +23,7 @@ from quire.commit.log import Log
 from quire.errors import RefusedError, UsageError
 from quire.storage import connect
 from quire.table import closer
+from quire.table.format import names
 from quire.table.format.schema import META
 from quire.table.table import Table
 
@@ -31,8 +32,16 @@ COLUMNS = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64
 Rows = dict[str, dict[str, Any]]
 
 
+USUAL: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts"}
+
+
 def create(folder: Path, **more: Any) -> Table:
-    return Table.create(folder, **{"key": "id", "partition_by": "city", "ordering": "ts", **more})
+    return Table.create(folder, **USUAL | more)
+
+
+def home(folder: Path) -> Path:
+    """Where a table has its timeline."""
+    return folder / (names.TIMELINE if "hoodie.timeline.path" in (folder / names.PROPERTIES).read_text() else names.FOLDER)
 
 
 def frame(*rows: tuple[Any, ...], schema: pa.Schema = COLUMNS) -> pa.Table:

@@ -337,13 +337,14 @@ class _Rows:
             self.replaced = replacing.ending(view, {run.partition for run in tagged})
             slices = [one for one in slices if one.partition not in self.replaced]
             ended |= {(partition, group) for partition, groups in self.replaced.items() for group in groups}
-        places = file_groups.places(slices, compacting) if self._appends else None
+        own = view.drawn if view.ended else ""  # since layout 2 a log has its own instant, and belongs to a slice by when that ended
+        places = file_groups.places(slices, compacting, own) if self._appends else None
         if operation in UPSERTS or indexes.named(index).computes:
             _check_bases(index, slices, closing.store.url)
             planned = None
             if compacting:
                 merging = realtime.merging_of(self.config, line, there(line, self.config) or self.columns, closing.store.url)
-                planned = tag.Planned(frozenset(compacting), merging)
+                planned = tag.Planned(compacting, merging, line.ends(file_groups.instants_of_logs(slices)))
             tagged = tag.tag(self.runner, closing, self.rows.runs, slices, index, ended, planned)
         fill, length = operation not in ("bulk_insert", OVERWRITE), targets.row_size(line)
         aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill, logs=places)

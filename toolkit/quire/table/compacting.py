@@ -22,8 +22,7 @@ from quire.errors import RefusedError, UsageError, quoted
 from quire.storage import Store, plain
 from quire.table import file_groups, rounds, timeline
 from quire.table.compaction import NothingToPlan
-from quire.table.format import config, names
-from quire.table.format.names import Instant
+from quire.table.format import config
 from quire.table.rounds import SCHEDULE
 from quire.table.service import Plan, Service
 from quire.table.settings import opened
@@ -167,7 +166,7 @@ class Compacting(Service):
             self._settle()
             met, tried = set[tuple[str, str]](), set[str]()
             while True:
-                line = timeline.read(self.store)
+                line = timeline.current(self.store)
                 met |= line.compacting().keys()
                 ready = sorted(line.compactions() - self._begun(line) - tried)
                 if self.asked.limit is not None and completed and time.monotonic() - began >= self.asked.limit:
@@ -189,14 +188,14 @@ class Compacting(Service):
     def _settle(self) -> None:
         """Publish what is committed, and give up the jobs of plans that are not pending any more: other programs have carried them out."""
         self.log = protocol.recover(self.store)
-        pending = timeline.read(self.store).compactions()
+        pending = timeline.current(self.store).compactions()
         for head in protocol.open_jobs(self.store, self.log):
             if head.intent.get("operation") == COMPACT and head.intent.get("batch") not in pending:
                 protocol.abort(self.log, head.job, "another program has carried the plan out, or taken it back")
 
     # ------------------------------------------------------------------------------------------------------------------- the plans
     def _candidates(self) -> Iterator[Candidate]:
-        line = timeline.read(self.store)
+        line = timeline.current(self.store)
         planned = line.compacting()
         for one in file_groups.newest(self.store, line, logs=True):
             if one.logs and (one.partition, one.group) not in planned:
@@ -239,12 +238,10 @@ class Compacting(Service):
         try:
             return self._job(identity, plan) is not None
         except RefusedError:
-            if self.store.stat(timeline.read(self.store).plan_of(instant)) is None or self._completed(instant):
+            line = timeline.current(self.store)
+            if self.store.stat(line.plan_of(instant)) is None or line.has_compacted(instant):
                 return False
             raise
-
-    def _completed(self, instant: str) -> bool:
-        return self.store.stat(f"{names.FOLDER}/{Instant(instant, COMPACTION).name}") is not None
 
     def _job(self, identity: Identity, plan: Plan) -> Commit | None:
         """Bring a job to its end; its commit, or None: there was nothing to do. A plan is chosen anew by the next call."""
@@ -252,7 +249,7 @@ class Compacting(Service):
 
     def _report(self, began: float, scheduled: Sequence[str], completed: Sequence[str]) -> CompactionReport:
         assert self.log is not None
-        line = timeline.read(self.store)
+        line = timeline.current(self.store)
         stats = [
             stat for at in line.completed if at.time in completed for _, stat, _ in line.commit(at).files()
         ]  # fmt: skip

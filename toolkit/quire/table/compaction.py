@@ -60,7 +60,7 @@ class Schedule:
             raise NothingToPlan(f"no file group of {closing.store.url} that was chosen has logs any more, or all are in plans.")
         said = Round(
             instant=view.drawn, action=COMPACTION, version=view.version, operation=SCHEDULE, inserts=(), counts={},
-            planned=tuple(one.group for one in slices),
+            planned=tuple(one.group for one in slices), ended=view.ended,
         )  # fmt: skip
         return said, compaction.encode(_operation(one) for one in slices)
 
@@ -93,10 +93,10 @@ class Run:
     def write(self, view: View, closing: Closing) -> list[Written]:
         """See `Body`. RefusedError where the plan was taken back, or another program carries it out, or has done so."""
         store, self.slices = closing.store, self._slices(view, closing)
-        states = (Instant(self.instant, COMPACTION, state) for state in ("inflight", "completed"))
-        if begun := next((each for each in states if store.stat(f"{view.line.folder}/{each.name}") is not None), None):
+        begun = store.stat(f"{view.line.folder}/{Instant(self.instant, COMPACTION, 'inflight').name}") is not None
+        if begun or view.line.has_compacted(self.instant):
             raise RefusedError(
-                f"another program {'carries out' if begun.state == 'inflight' else 'has carried out'} the compaction {self.instant} of "
+                f"another program {'carries out' if begun else 'has carried out'} the compaction {self.instant} of "
                 f"{store.url}: nothing was done by this call. Look who compacts the table; one program is enough."
             )
         there = {name for one in view.slices for name in (one.name, *one.logs)}
@@ -116,7 +116,7 @@ class Run:
     def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
         """See `Body`."""
         said = Round(
-            instant=self.instant, action="commit", version=view.version, operation=made.COMPACT, inserts=(), counts={}
+            instant=self.instant, action="commit", version=view.version, operation=made.COMPACT, inserts=(), counts={}, ended=view.ended
         )  # fmt: skip
         content = made.metadata(written, self.config.name, self.columns, made.COMPACT, {made.JOB: closing.job}, self.slices)
         return said, commits.encode(content)

@@ -64,19 +64,28 @@ def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFil
 
 @dataclass(frozen=True)
 class Place:
-    """The place of the next log file of a file group: the instant of the slice that it belongs to, and its number there."""
+    """The place of the next log file of a file group: the instant of its name, and its number among those of this instant.
+
+    planned   a compaction has been asked for that will rewrite the file group
+    """
 
     begun: str
     number: int
+    planned: bool = False
 
 
-def places(slices: Iterable[Slice], compacting: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Place]:
-    """(partition, file group) → where its next log file goes. `compacting`: the slices that compactions begin which have been asked for."""
+def places(slices: Iterable[Slice], compacting: Mapping[tuple[str, str], str], own: str = "") -> dict[tuple[str, str], Place]:
+    """(partition, file group) → where its next log file goes. `compacting`: the slices that compactions begin which have been asked for.
+
+    `own`: the instant of the write, by which logs are called where the timeline says when it ends; else they are by that of their slice.
+    """
     found = dict[tuple[str, str], Place]()
     for one in slices:
-        begun = compacting.get((one.partition, one.group), one.instant)
+        key = one.partition, one.group
+        begun = own or compacting.get(key, one.instant)
         logs = (names.log_file(name.rpartition("/")[2]) for name in one.logs)
-        found[one.partition, one.group] = Place(begun, max((log.number for log in logs if log and log.instant == begun), default=0) + 1)
+        number = max((log.number for log in logs if log and log.instant == begun), default=0) + 1
+        found[key] = Place(begun, number, key in compacting)
     return found
 
 
@@ -101,6 +110,12 @@ def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slic
 def logged(there: Iterable[Iterable[tuple[BaseFile | LogFile, Entry]]]) -> set[str]:
     """The instants that the names of the logs among some files give."""
     return {file.instant for files in there for file, _ in files if isinstance(file, LogFile)}
+
+
+def instants_of_logs(slices: Iterable[Slice]) -> set[str]:
+    """The instants that the names of the logs of some slices give."""
+    logs = (names.log_file(name.rpartition("/")[2]) for one in slices for name in one.logs)
+    return {log.instant for log in logs if log}
 
 
 def slice_at(

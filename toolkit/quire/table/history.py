@@ -135,11 +135,6 @@ def history(table: Table, key: Any, partition: Any) -> RecordHistory:
 
     changes.check(table.config, table.url)
     logs = table.config.type == config.MERGE_ON_READ
-    if logs and table.config.version != config.VERSION:
-        raise RefusedError(
-            f"{table.url} is a merge-on-read table of version {table.config.version}, whose logs count from when their commits ended: "
-            f"history takes one of version {config.VERSION}. table.changes gives the changes of this one."
-        )
     store = table._store
     line = table._timeline(store)
     columns = table._columns(line)
@@ -181,11 +176,13 @@ class _Places:
 
     there    (partition, file group) → its files, also of slices that were superseded
     cleaned  the same → the instants of files that a clean has taken
+    ends     instant → when it ended, where the timeline says it: from then on a log belongs to a slice
     since    the first instant as of which nothing of them is missing
     """
 
     def __init__(self, line: Timeline, has: TableConfig, keys: pa.Array) -> None:
         self.line, self.config, self.keys, self.since = line, has, keys, ""
+        self.ends: Mapping[str, str] = {}
         self.there = dict[Group, list[tuple[BaseFile | LogFile, Entry]]]()
         self.cleaned = dict[Group, list[str]]()
         self._by_bucket = dict(has.others).get(indexes.TYPE, "").lower() == "bucket"
@@ -194,6 +191,7 @@ class _Places:
     def look(self, named: Sequence[Any] | None, columns: pa.Schema) -> None:
         """Find them in the partitions that are named, or in all."""
         there = file_groups.everything(self.line.store, self.line)
+        self.ends = self.line.ends(file_groups.logged(there.values()))
         partitions = {partition for partition, _ in there}
         if named is not None:
             partitions = set(replacing.paths(named, self.config, columns, partitions, self.line.store.url))
@@ -226,8 +224,12 @@ class _Places:
         """The instants at which the slices of a file group begin; "" for logs before its first base file."""
         there = self.there.get(group, ())
         begun = sorted({file.instant for file, _ in there if isinstance(file, BaseFile)})
-        first = min((file.instant for file, _ in there), default="")
+        first = min((self.time_of(file) for file, _ in there), default="")
         return ["", *begun] if there and (not begun or first < begun[0]) else begun
+
+    def time_of(self, file: BaseFile | LogFile) -> str:
+        """The time by which a file belongs to a slice."""
+        return self.ends.get(file.instant, file.instant) if isinstance(file, LogFile) else file.instant
 
     def base_of(self, group: Group, instant: str) -> str:
         """The base file of a slice; "": it has logs alone."""
@@ -246,14 +248,16 @@ class _Reader:
     ) -> None:  # fmt: skip
         self.store, self.config, self.line, self.merging, self.keys, self.reads = store, has, line, merging, keys, reads
         self.files = set[str]()
-        self._compactions, self._ends = line.compactions(), line.ends(())
+        self._compactions = line.compactions()
         self._in_base = dict(has.others).get(indexes.TYPE, "bloom").lower() in _IN_BASE
         self._writes = {each.time: each for each in line.completed}
         self._deleting = dict[str, frozenset[str] | None]()
 
-    def states(self, group: Group, there: Iterable[tuple[BaseFile | LogFile, Entry]]) -> list[tuple[str, Row | None, str]]:
+    def states(
+        self, group: Group, there: Iterable[tuple[BaseFile | LogFile, Entry]], ends: Mapping[str, str]
+    ) -> list[tuple[str, Row | None, str]]:  # fmt: skip
         """The states of the key in the newest slice of some files, the oldest first: an instant, the row or None, and its file."""
-        one = file_groups.slice_at(group, there, self.merging.holds, self._compactions, self._ends)
+        one = file_groups.slice_at(group, there, self.merging.holds, self._compactions, ends)
         if one is None:
             return []
         base = self._of_base(one) if one.name else self.reads.empty_table()
@@ -262,8 +266,8 @@ class _Reader:
             return found
         self.files.update(one.logs)
         said = realtime.said_of(self.store, one, self.keys, self.reads, self.merging)
-        for instant in sorted({instant for instant, _, _ in said}):
-            parts = [part for time, _, part in said if time <= instant]
+        for instant in sorted({instant for instant, _, _ in said}, key=lambda each: ends.get(each, each)):
+            parts = [part for time, _, part in said if ends.get(time, time) <= ends.get(instant, instant)]
             file = next(name for time, name, _ in reversed(said) if time == instant)
             merged = realtime.together(parts, self.merging, self.store.url)
             rows = list(realtime.applied(base.to_batches(), merged, self.merging)) if merged else []
@@ -326,7 +330,7 @@ def _told(places: _Places, reader: _Reader) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(PARALLEL) as pool:
         for (partition, _), versions in zip(groups, pool.map(lambda group: _walk(places, reader, group), groups), strict=True):
             found.setdefault(partition, []).extend(versions)
-    rows = [row for partition in sorted(found) for row in _changes(partition, _once(found[partition]), places.since)]
+    rows = [row for partition in sorted(found) for row in _changes(partition, _once(found[partition], places.ends), places.since)]
     operations = reader.operations({row["instant"] for row in rows})
     told = [row | {"operation": operations.get(row["instant"])} for row in rows]
     ends = places.line.ends(())
@@ -340,7 +344,8 @@ def _walk(places: _Places, reader: _Reader, group: Group) -> list[_Version]:
     while at >= 0:
         until = begun[at + 1] if at + 1 < len(begun) else "~"
         oldest: _Version | None = None  # the row at the beginning of the slice
-        for time, row, file in reversed(reader.states(group, [each for each in places.there[group] if each[0].instant < until])):
+        there = [each for each in places.there[group] if places.time_of(each[0]) < until]
+        for time, row, file in reversed(reader.states(group, there, places.ends)):
             if row is None:
                 oldest, end, ending = None, time, file
                 continue
@@ -351,8 +356,8 @@ def _walk(places: _Places, reader: _Reader, group: Group) -> list[_Version]:
                 shown = {name: value for name, value in row.items() if name not in META}
                 found.append(_Version(made, shown, file, end, sure, ending))
             oldest, end, ending, sure = found[-1], made, "", True
-        if oldest is not None and oldest.time < begun[at]:
-            at = min(at - 1, bisect_right(begun, oldest.time) - 1)  # it is the same in all slices between
+        if oldest is not None and (since := places.ends.get(oldest.time, oldest.time)) < begun[at]:
+            at = min(at - 1, bisect_right(begun, since) - 1)  # it is the same in all slices between
             continue
         if oldest is None:  # where a commit has deleted nothing, the slice before it lacks the key, too
             while at and not places.missing(group, begun[at - 1], begun[at]) and reader.deletes_none(group, begun[at]):
@@ -369,10 +374,10 @@ def _row(rows: pa.Table) -> Row | None:
     return rows.slice(0, 1).to_pylist()[0] if rows.num_rows else None
 
 
-def _once(versions: Iterable[_Version]) -> list[_Version]:
+def _once(versions: Iterable[_Version], ends: Mapping[str, str]) -> list[_Version]:
     """The versions of a partition in their order, each once: clustering has moved some into other file groups."""
     found = dict[str, _Version]()
-    for one in sorted(versions, key=lambda each: each.time):
+    for one in sorted(versions, key=lambda each: ends.get(each.time, each.time)):
         other = found.setdefault(one.time, one)
         if other is not one:
             last = one if not one.ended or (other.ended and one.ended > other.ended) else other

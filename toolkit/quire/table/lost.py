@@ -37,7 +37,9 @@ def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
     touched = {(partition, group) for partition, group, _ in writes}
     if not touched:
         return []
-    groups, looks = file_groups.everything(line.store, line), _Look(line, new, waiting)
+    groups = file_groups.everything(line.store, line)
+    ends = line.ends(file_groups.logged(groups.values())) | {instant.time: instant.ended for instant in waiting if instant.ended}
+    looks = _Look(line, new, waiting, ends)
     ours = {names.path(folder, file.name): (folder, file) for commit in waiting.values() for folder, _, file in commit.files()}
 
     def files_of(partition: str, group: str) -> dict[str, BaseFile | LogFile]:
@@ -86,12 +88,14 @@ def hidden_by_plan(line: Timeline, at: str, files: Iterable[tuple[str, BaseFile 
     """
     name = line.plan_of(at)
     plan = compaction.decode(line.store.get(name), f"{line.store.url}/{name}")
-    slices = {(each.partition, each.group, each.instant): each.logs for each in plan}
-    found = list[str]()
-    for folder, file in files:
-        logs = slices.get((folder, file.file_id, file.instant)) if isinstance(file, LogFile) else None
-        path = names.path(folder, file.name)
-        if logs is not None and file.name not in logs and has_rows(line, path):
+    slices, there = {(each.partition, each.group): each for each in plan}, list(files)
+    ends, found = line.ends({file.instant for _, file in there if isinstance(file, LogFile)}), list[str]()
+    for folder, file in there:
+        one, path = slices.get((folder, file.file_id)), names.path(folder, file.name)
+        if one is None or not isinstance(file, LogFile) or file.name in one.logs:
+            continue
+        end = ends.get(file.instant, "")
+        if (one.instant <= end < at if end else file.instant == one.instant) and has_rows(line, path):
             found.append(path)
     return found
 
@@ -121,6 +125,7 @@ class _Look:
     line: Timeline
     new: Made
     waiting: Made
+    ends: Mapping[str, str]  # instant → when it ended, where the timeline says it: from then on a log belongs to a slice
     plans: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     @once
@@ -161,7 +166,8 @@ class _Look:
         for name, log in there.items():
             if not isinstance(log, LogFile):
                 continue
-            after = next((each for each in sorted({*begins, asked} - {""}) if each > log.instant), "")
+            since = self.ends.get(log.instant, log.instant)
+            after = next((each for each in sorted({*begins, asked} - {""}) if each > since), "")
             if after and not self._merged(after, name):
                 changed = self._changed_at(name)
                 yield from ((at, after) for at in changed if at != after and self.told & {at, after})
@@ -179,7 +185,7 @@ class _Look:
                 commit = self._commit(file.instant) if file.instant > since else None
                 changed: Iterable[str] = (file.instant,) if commit and not commit.compacted else ()  # a compaction changes no row
             else:
-                changed = self._changed_at(name) if file.instant >= since else ()
+                changed = self._changed_at(name) if self.ends.get(file.instant, file.instant) >= since else ()
             unread = read is not None and file.name not in read
             found.update(at for at in changed if at != by and (unread or at > by))
         return found

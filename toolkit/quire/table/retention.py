@@ -61,10 +61,11 @@ def dead(store: Store, line: Timeline, keep: Keep, held: Iterable[str], pinned: 
     the oldest pin on may be pinned, too, so all of these stay.
     """
     held, files, count, readable = sorted(held), dict[Key, tuple[Entry, ...]](), 0, ""
-    ended = line.ends(())  # a slice was read until then, where the timeline says it
-    for key, there in file_groups.everything(store, line).items():
+    every = file_groups.everything(store, line)
+    ended = line.ends(file_groups.logged(every.values()))  # a slice was read until then, where the timeline says it
+    for key, there in every.items():
         gone = list[Entry]()
-        slices = list(_slices(there))
+        slices = list(_slices(there, ended))
         ends = [instant for instant, _ in slices[1:]] + [line.replaced.get(key, "")]
         newer = len(slices) - 1 + bool(ends[-1])
         for number, ((begun, entries), end) in enumerate(zip(slices, ends, strict=True)):
@@ -83,18 +84,25 @@ def _holds(held: Sequence[str], begun: str, end: str) -> bool:
     return first < len(held) and held[first] < end
 
 
-def _slices(there: Sequence[tuple[BaseFile | LogFile, Entry]]) -> Iterable[tuple[str, list[Entry]]]:
+def _slices(there: Sequence[tuple[BaseFile | LogFile, Entry]], ends: Mapping[str, str]) -> Iterable[tuple[str, list[Entry]]]:
     """The slices of a file group, the oldest first: a base file's instant, and its files. Logs before any base file are a slice, too.
 
-    Logs of a compaction that is still to run belong to the slice before: it is read until that has completed.
+    Logs of a compaction that is still to run belong to the slice before: it is read until that has completed. `ends`: when instants ended,
+    by which a log that is called by its own belongs to a slice.
     """
+    timed = [(_since(file, ends), entry) for file, entry in there]
     begun = sorted({file.instant for file, _ in there if isinstance(file, BaseFile)})
-    if not begun or min(file.instant for file, _ in there) < begun[0]:
+    if not begun or min(since for since, _ in timed) < begun[0]:
         begun = ["", *begun]
     found: dict[str, list[Entry]] = {instant: [] for instant in begun}
-    for file, entry in there:
-        found[begun[bisect.bisect_right(begun, file.instant) - 1]].append(entry)
+    for since, entry in timed:
+        found[begun[bisect.bisect_right(begun, since) - 1]].append(entry)
     return found.items()
+
+
+def _since(file: BaseFile | LogFile, ends: Mapping[str, str]) -> str:
+    """The time by which a file belongs to a slice: its instant, or of a log when that ended, where the timeline says it."""
+    return ends.get(file.instant, file.instant) if isinstance(file, LogFile) else file.instant
 
 
 def changed_at(name: str) -> str:
@@ -106,6 +114,7 @@ def cleaned(store: Store) -> Callable[[str], bool]:
     """Whether a data file is gone as cleans take files: a later slice, or what replaced its file group, is there; as of now."""
     there, line = {entry.name for entry in store.walk() if isinstance(entry, Entry)}, timeline.current(store)
     newest = {(one.partition, one.group): one.instant for one in file_groups.newest(store, line, logs=True)} | line.replaced
+    ends = line.ends(())
     with ThreadPoolExecutor(PARALLEL) as pool:
         readable = max((cleaning.retained(*plan)[0] for plan in pool.map(line.clean_of, sorted(line.cleans))), default="")
 
@@ -115,7 +124,7 @@ def cleaned(store: Store) -> Callable[[str], bool]:
         if name.startswith(f"{names.CHANGES}/"):
             return changed_at(name) <= readable or changed_at(name) < line.first  # whose clean may be archived, too
         file = names.file(name.rpartition("/")[2].removesuffix(names.CDC))
-        return file is not None and file.instant < newest.get((name.rpartition("/")[0], file.file_id), "")
+        return file is not None and _since(file, ends) < newest.get((name.rpartition("/")[0], file.file_id), "")
 
     return gone
 

@@ -56,7 +56,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     readable          the first instant as of which the table can be read after a clean
     replaced          partition → file groups of it that end with the instant: all but for a clustering; () where it had none
     taken             the instants of the writes that it takes back
-    ended             when the instant ends, where the timeline has it (layout 2); of an archive that of its horizon
+    ended             when the instant ends, where the timeline has it (layout 2); of an archive that of its horizon, of a plan a later time
     saw, columns      the columns of the table that it was computed with, and those after it, each as `columns_id` names them; "": it
                       says nothing of them
     """
@@ -115,7 +115,7 @@ def round_of(task: Task) -> Round:
     where = f"the manifest of task {task.task}"
     found: Round = decode(json.dumps(task.stats.written).encode(), Round, where)
     action = "commit" if found.operation == ARCHIVE else found.action
-    ended = f"_{found.ended}" if found.ended else ""
+    ended = f"_{found.ended}" if found.ended and found.operation != SCHEDULE else ""
     made = names.instant(f"{found.instant}{ended}.{action}{'.requested' if found.operation == SCHEDULE else ''}")
     if found.ended and (len(found.ended) != 17 or found.ended <= found.instant):
         made = None
@@ -172,7 +172,7 @@ def _waiting(log: Log) -> dict[Instant, CommitMetadata]:
         if commit.closer == TABLE and commit.tasks[-1].data_files:
             said, name = round_of(commit.tasks[-1]), content_of(commit)
             with suppress(NotFoundError):  # it has appeared since
-                found[Instant(said.instant, said.action)] = commits.decode(log.store.get(name), f"{log.store.url}/{name}")
+                found[Instant(said.instant, said.action, ended=said.ended)] = commits.decode(log.store.get(name), f"{log.store.url}/{name}")
     return found
 
 
@@ -287,9 +287,11 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
         lacking = [] if done.instant in there or done.instant < line.horizon else [_completed(done)]
         for folder, file in _files(done):
             key, name = (folder, file.file_id), names.path(folder, file.name)
-            if key not in line.replaced and not _shows(newest.get(key), file, name):
+            since = said.ended if said.ended and isinstance(file, LogFile) else file.instant
+            if key not in line.replaced and not _shows(newest.get(key), since, name):
                 lacking.append(name)
-                _check_begun(line, newest.get(key), file, name)
+                if not said.ended:
+                    _check_begun(line, newest.get(key), file, name)
         for name in lacking:
             _check_shown(line.store, name)
 
@@ -312,9 +314,9 @@ def _check_shown(store: Store, lacks: str) -> None:
         raise TransientError(f"{store.url}/{lacks} is there, and listings do not show it yet")
 
 
-def _shows(one: Slice | None, file: BaseFile | LogFile, name: str) -> bool:
+def _shows(one: Slice | None, since: str, name: str) -> bool:
     """Whether the newest slice of a file group has a file, or came after it. A log may be of a slice that a compaction is to begin."""
-    return one is not None and (one.instant > file.instant or name in (one.name, *one.logs))
+    return one is not None and (one.instant > since or name in (one.name, *one.logs))
 
 
 def _there(store: Store, done: Task) -> bool:
@@ -343,10 +345,20 @@ def over(log: Log, done: Task) -> bool:
         for other in _since(log, mine.version)
     ):
         return True
-    # A compaction that was asked for since takes no log of the slice before it but those that its plan names, and no group of it may end.
+    return _planned_since(log, done)
+
+
+def _planned_since(log: Log, done: Task) -> bool:
+    """Whether a compaction was asked for that a round does not know, and that would pass over its logs; or of a group that it ends.
+
+    A compaction takes no log of the slice before it but those that its plan names.
+    """
+    mine = round_of(done)
     held = {(folder, file.file_id): file.instant for folder, file in _files(done) if isinstance(file, LogFile)}
     held |= {(partition, group): "" for partition, ids in mine.replaced.items() for group in ids}
     compacting = timeline.read(log.store, folder_of(mine)).compacting() if held else {}
+    if mine.ended:  # a log is of the slice that was begun last when it ended
+        return any(key in compacting and (not begun or compacting[key] > mine.ended) for key, begun in held.items())
     return any(compacting.get(key, begun) != begun for key, begun in held.items())
 
 
@@ -448,8 +460,9 @@ def _carried_out(log: Log, mine: Round, groups: frozenset[str]) -> bool:
         return True
     if any((other.operation, other.instant) == (COMPACT, mine.instant) for other in _rounds(log, mine.version)):
         return True
-    done, plan = (f"{names.FOLDER}/{Instant(mine.instant, *state).name}" for state in (("commit",), (timeline.COMPACTION, "requested")))
-    return log.store.stat(done) is not None or log.store.stat(plan) is None
+    done, plan = (f"{folder_of(mine)}/{Instant(mine.instant, *state).name}" for state in (("commit",), (timeline.COMPACTION, "requested")))
+    ended = bool(mine.ended) and timeline.read(log.store, folder_of(mine)).has_compacted(mine.instant)
+    return ended or log.store.stat(done) is not None or log.store.stat(plan) is None
 
 
 def _since(log: Log, version: int) -> Iterator[_Touched]:
@@ -468,7 +481,8 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
                 continue
             done, inserts = entry.tasks[-1], frozenset(said.inserts if said.operation in UPSERTS else ())
             ends = frozenset(() if said.operation == CLUSTER else said.replaced)  # whose rows are in other files as they were
-            yield _Touched(said.ended or said.instant, _groups(done), inserts, _partitions(done), ends)
+            last = said.instant if said.operation == SCHEDULE else said.ended or said.instant
+            yield _Touched(last, _groups(done), inserts, _partitions(done), ends)
 
 
 def leaves_instant(done: Task) -> bool:

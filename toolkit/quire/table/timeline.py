@@ -92,6 +92,10 @@ class Timeline:
                 found[each] = instant
         return found
 
+    def has_compacted(self, compaction: str) -> bool:
+        """Whether a compaction has been carried out, as the timeline says."""
+        return any(each.time == compaction for each in self.completed)
+
     def plan_of(self, compaction: str) -> str:
         """The name of the plan of a compaction."""
         return f"{self.folder}/{Instant(compaction, COMPACTION, 'requested').name}"

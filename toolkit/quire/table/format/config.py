@@ -175,8 +175,6 @@ class TableConfig:
         reasons = {
             f"it is of table version {self.version}, and quire writes version {VERSION} (JVM Hudi with its defaults upgrades a "
             "table that it writes into)": self.version != VERSION and self.written == names.FOLDER,
-            f"it is a merge-on-read table of version {NEWER}, of which quire writes copy-on-write ones": self.version == NEWER
-            and self.type != COPY_ON_WRITE,
             f"it keeps CDC logs ({_CDC}=true), which quire writes into tables of version {VERSION} alone": self.version == NEWER
             and bool(self.cdc),
             "its base files lack the partition columns (drop.partition.columns)": self.drops_partitions,

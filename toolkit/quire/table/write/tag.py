@@ -38,17 +38,24 @@ _Numbers = npt.NDArray[np.int32]  # of groups, for each key; 0: none
 
 @dataclass(frozen=True)
 class Planned:
-    """The file groups (partition and id) that a pending compaction will rewrite, and how their logs are merged."""
+    """The file groups (partition and id) that pending compactions will rewrite, and how their logs are merged.
 
-    groups: frozenset[tuple[str, str]]
+    groups   with the instants of these compactions: a plan names what was begun before it
+    ends     instant → when it ended, where the timeline says it: from then on its log belongs to a slice
+    """
+
+    groups: Mapping[tuple[str, str], str]
     merging: Merging = field(repr=False)
+    ends: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def gone(self, partition: Partition, group: str) -> pa.Array:
         """The keys that will not be in the new base file, as logs of the plan delete them: none, of a group that no plan has."""
         one = next((each for each in partition.slices if each.group == group), None)
-        if one is None or (partition.path, group) not in self.groups:
+        asked = self.groups.get((partition.path, group), "")
+        if one is None or not asked:
             return pa.array([], pa.string())
-        logs = [name for name in one.logs if (log := names.log_file(name.rpartition("/")[2])) and log.instant == one.instant]
+        found = ((name, names.log_file(name.rpartition("/")[2])) for name in one.logs)
+        logs = [name for name, log in found if log and self.ends.get(log.instant, log.instant) < asked]
         return deleted(partition.store, replace(one, logs=tuple(logs)), self.merging) if logs else pa.array([], pa.string())
 
 

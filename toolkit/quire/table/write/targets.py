@@ -99,7 +99,7 @@ def targets(
 
 def _takes(one: Slice, target_size: int, logs: Mapping[tuple[str, str], Place] | None) -> bool:
     """Whether a slice takes inserts."""
-    settled = logs is None or (not one.logs and logs[one.partition, one.group].begun == one.instant)
+    settled = logs is None or (not one.logs and not logs[one.partition, one.group].planned)
     return settled and one.size < SMALL * target_size
 
 
