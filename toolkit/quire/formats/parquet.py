@@ -76,7 +76,12 @@ class SinkFile(io.RawIOBase, Generic[W]):
 
 
 class ParquetWriter:
-    """Writes batches into data files of about `target` bytes; `files` and `offsets` (the first row's number) are a value a batch."""
+    """Writes batches into data files of about `target` bytes; `files` and `offsets` (the first row's number) are a value a batch.
+
+    `group`: bytes of rows in a row group. Each has its own dictionaries, so of columns larger ones are smaller and made in less time.
+    """
+
+    group = GROUP
 
     def __init__(self, create: Callable[[int], Sink], target: int, compression: str) -> None:
         self.create, self.target, self.compression = create, target, _LOSSLESS[compression]
@@ -107,7 +112,7 @@ class ParquetWriter:
         self._rows += batch.num_rows
         self._waiting.append(batch)
         self._waiting_bytes += n
-        if self._waiting_bytes >= GROUP:
+        if self._waiting_bytes >= self.group:
             self._flush()
 
     def _flush(self) -> None:

@@ -71,6 +71,12 @@ def attempt(writing: Writing, task: int, batches: Iterable[pa.RecordBatch]) -> T
     return done
 
 
+class _Writer(ParquetWriter):
+    """A writer of columns."""
+
+    group = 32 << 20
+
+
 class _Files:
     """The data files of an attempt, and the writer that fills them."""
 
@@ -80,7 +86,7 @@ class _Files:
         self.sinks: dict[str, Sink] = {}
         self.rows: list[int] = []  # of each batch that the writer was given
         asked = writing.asked
-        kind: Any = partial(FolderWriter, ParquetWriter) if asked.by else ParquetWriter
+        kind: Any = partial(FolderWriter, _Writer) if asked.by else _Writer
         self.writer = kind(self._create, asked.target, asked.compression)
 
     def _create(self, index: int, folder: str = "") -> Sink:
