@@ -53,8 +53,15 @@ class Reader(threading.Thread):
         super().__init__(daemon=True)
         self.store, self.files, self.ended = store, files, threading.Event()
         self.looks, self.twice, self.never = 0, list[float](), 0
+        self.failure: Exception | None = None
 
     def run(self) -> None:
+        try:
+            self._look()
+        except Exception as e:  # told at the end: a reader that has died sees nothing twice
+            self.failure = e
+
+    def _look(self) -> None:
         while not self.ended.is_set():
             began = time.monotonic()
             names = [e.name for e in self.store.scan() if getattr(e, "size", 0)]
@@ -69,6 +76,8 @@ class Reader(threading.Thread):
         """Seconds between the first and the last look that saw rows twice."""
         self.ended.set()
         self.join()
+        if self.failure is not None:
+            raise self.failure
         return self.twice[-1] - self.twice[0] if self.twice else 0.0
 
 

@@ -296,7 +296,7 @@ MUTANTS = (
     m("retry_takes_old_job", UPKEEP, "return not change.fresh  #", "return True  #", first="tests/ledger/test_upkeep.py"),
     m("retire_ignores_pins", RETIRE, "min([log.tip, *log.pins().values()])", "log.tip", first="tests/ledger/test_retire.py"),
     m("forgotten_is_kept", RETIRE, '(commit.verb == "forget" and bool(counts)) or ', "", first="tests/ledger/test_retire.py"),
-    m("retired_early", RETIRE, "    remove_all(store, [name for name in going if going[name] <= below or not store.can_rename])\n", "", first="tests/ledger/test_retire.py"),
+    m("retired_early", RETIRE, "    remove_all(store, [name for name in going if going[name] <= below or copied])\n", "", first="tests/ledger/test_retire.py"),
     m("a late copy of forgotten rows stays", RETIRE, "if (later := log.expired()) > below:", "if (later := 0) > below:", first="tests/ledger/test_retire.py"),
     m("what no store takes by its kept name is kept", RETIRE, "        return True\n    return False\n", "        return False\n    return False\n", first="tests/ledger/test_retire.py"),
     m("kept_stays", RETIRE, "        if version <= below:\n", "        if False:\n", first="tests/ledger/test_retire.py"),

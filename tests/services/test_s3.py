@@ -529,6 +529,20 @@ def test_a_thousand_objects_are_deleted_by_a_request_and_one_by_one_where_the_se
     assert list(store.walk()) == []
 
 
+def test_a_batch_that_does_not_say_what_it_has_left_is_deleted_one_by_one(root: str, moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Any = bare(root, s3.options(moto))
+    for name in "ab":
+        store.put(name, b"x")
+    do = type(store)._do
+
+    def some(store: Any, operation: str, *args: Any, **kwargs: Any) -> Any:
+        return {"Errors": [{"Code": "InternalError"}]} if operation == "delete_objects" else do(store, operation, *args, **kwargs)
+
+    monkeypatch.setattr(type(store), "_do", some)
+    store.remove_all(["a", "b"])
+    assert list(store.walk()) == []
+
+
 def test_an_object_that_may_not_be_deleted_is_named(root: str, moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch says of each object what is wrong; then that one is deleted by itself, which explains."""
     store: Any = bare(root, s3.options(moto))

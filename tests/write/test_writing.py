@@ -245,6 +245,8 @@ def test_what_a_destination_does_not_take_is_one_line(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"batch": ""}, r"batch='' is not a name"),
     ({"batch": "a\nb"}, r"is not a name, in one line"),
+    ({"batch": "//host/a"}, r"without '/' at its ends"),
+    ({"batch": "a/"}, r"without '/' at its ends"),
     ({"target_size": "big"}, "target_size"),
     ({"compression": "zst"}, "Did you mean 'zstd'"),
     ({"committer": "magic"}, "committer"),

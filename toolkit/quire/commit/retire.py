@@ -137,7 +137,8 @@ def carry_out(log: Log, time: str) -> None:
     kept = [name for name in going if going[name] > below]
     with ThreadPoolExecutor(PARALLEL) as pool:
         list(pool.map(lambda name: _keep(store, name, names.kept(going[name], name)), kept))
-    remove_all(store, [name for name in going if going[name] <= below or not store.can_rename])
+    copied = isinstance(store, Copying) and not store.can_rename  # what is kept there lies in both places now
+    remove_all(store, [name for name in going if going[name] <= below or copied])
     _sync(store, going)
     # These come last: a slower call than this one may have moved a file here that this one was about to delete.
     _drop(store, below)

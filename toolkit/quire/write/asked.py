@@ -39,8 +39,10 @@ def asked(options: Mapping[str, str], columns: tuple[str, ...] | None, *, overwr
                 raise UsageError(
                     "option 'batch' is of df.write: a stream's batches have their numbers, each of which counts once. Leave it out."
                 )
-            if not 0 < len(batch) <= LONGEST or not batch.isprintable():
-                raise UsageError(f"batch={quoted(batch, 60)} is not a name, in one line. Write for example '2026-11-26'.")
+            if not 0 < len(batch) <= LONGEST or not batch.isprintable() or batch != batch.strip("/"):
+                raise UsageError(
+                    f"batch={quoted(batch, 60)} is not a name, in one line, without '/' at its ends. Write for example '2026-11-26'."
+                )
     leaves = choose(options.get("overwrite", ROWS), (ROWS, PARTITIONS), "value of overwrite")
     if leaves == PARTITIONS and not overwrite:
         with about("overwrite"):

@@ -24,7 +24,8 @@ def delete(keys: Sequence[str], batch: Callable[[dict[str, Any]], Any], one: Cal
         some = together[at : at + TOGETHER]
         asked = {"Objects": [{"Key": key} for key in some], "Quiet": True}
         answer = again(lambda: batch(asked))  # noqa: B023  # it is called at once
-        alone += some if isinstance(answer, str) else [error["Key"] for error in answer.get("Errors", ())]
+        failed = [{}] if isinstance(answer, str) else answer.get("Errors", ())
+        alone += [error["Key"] for error in failed] if all("Key" in error for error in failed) else some
     with ThreadPoolExecutor(DELETING) as pool:
         list(pool.map(one, alone))
 
