@@ -134,7 +134,7 @@ def test_a_filter_on_one_of_100_directories_reads_one_percent(
 def test_row_groups_and_columns_that_are_not_needed_are_not_read(
     tmp_path: Path, read_bytes: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "GROUP", 1)
+    monkeypatch.setattr(parquet.ParquetWriter, "group", 1)
     monkeypatch.setattr(parquet, "WHOLE", 0)
     gather(write(tmp_path / "in", {f"f{i}": b"%07d." % i * 100 for i in range(8)}), tmp_path / "out", transform=content, format="parquet")
     (file,) = (tmp_path / "out").glob("*.parquet")
@@ -169,7 +169,7 @@ def test_only_columns_of_directories_need_no_row(tmp_path: Path, read_bytes: Cou
 
 
 def test_a_large_file_is_read_by_several_tasks_each_row_group_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "GROUP", 1)
+    monkeypatch.setattr(parquet.ParquetWriter, "group", 1)
     monkeypatch.setattr(rows, "PIECE", 1_000)
     monkeypatch.setattr(tasks, "TOGETHER", 1_000)
     gather(write(tmp_path / "in", {f"f{i}": b"%07d." % i * 100 for i in range(8)}), tmp_path / "out", transform=content, format="parquet")

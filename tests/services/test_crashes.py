@@ -91,7 +91,7 @@ def test_the_matrix_would_tell(seaweedfs: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_service_is_in_the_matrix(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one is tried by `make matrix` without further ado; so is a rule that a committer breaks on it."""
-    monkeypatch.setattr(matrix, "line", lambda case, _: Line(str(case)))
+    monkeypatch.setattr(matrix, "line", lambda case, *_: Line(str(case)))
     monkeypatch.setattr(matrix, "running", _not_started)
     assert matrix.main(["--races", "0", "--pipelines", "few"]) == 0
     said = capsys.readouterr().out

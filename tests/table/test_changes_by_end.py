@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_archived_timeline import DELETES, STALE, archive, lay, leave, line_of
+from test_archived_timeline import STALE, archive, lay, leave, line_of
 from test_changes import START, Rows, applied
 from test_merge_on_read import UNREAD
 from test_newer_versions import NEWER, upgrade
@@ -196,9 +196,3 @@ def test_a_damaged_archived_timeline_does_not_pass_for_none(tmp_path: Path) -> N
     (tmp_path / lsm.FOLDER / name).write_bytes(b"PAR1 no PAR1")
     with refused(FormatError, 2, "is damaged"):
         table.changes(there[-1].time, spark=LOCAL)
-
-
-def test_the_history_of_a_record_in_logs_is_refused_in_one_line(tmp_path: Path) -> None:
-    table = Table(unpacked(DELETES, tmp_path))
-    with refused(RefusedError, 2, "history takes one of version 6", "table.changes gives the changes"):
-        table.history("1")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_chain import doubled, twice
-from test_table_crash import FORMS, Story
+from test_table_crash import FORMS, NAMES, Story
 from test_writes import LOCAL, create, frame, ours, theirs, write
 
 import quire
@@ -499,7 +499,7 @@ def test_a_clustering_of_a_table_of_version_9_that_dies_takes_no_row_and_doubles
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(("logs", "version"), FORMS, ids=["base", "logs", "version 9"])
+@pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
 @pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
 def test_a_clustering_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str, version: int, *, logs: bool) -> None:
@@ -509,7 +509,7 @@ def test_a_clustering_may_die_at_each_change_on_every_kind_of_store(kind: sim.Ki
             return
 
 
-@pytest.mark.parametrize(("logs", "version"), FORMS, ids=["base", "logs", "version 9"])
+@pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.chaos) for n in range(3, 60))])
 def test_writers_and_clusterings_at_once_lose_no_update(seed: int, version: int, *, logs: bool) -> None:
     story = Story(sim.TABLES["hdfs"], logs=logs, version=version)

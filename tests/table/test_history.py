@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from test_merge_on_read import UNREAD
 from test_merge_on_read_writes import CALL, HERE
 from test_views import unpacked
 from test_writes import LOCAL, create, frame, write
@@ -27,6 +28,8 @@ from quire.table.table import Table
 KEY, PARTITION = META[2:4]
 Told = list[tuple[str, str, Any, Any]]
 CALLS = st.one_of(CALL, st.tuples(st.sampled_from(["insert_overwrite", "delete_partitions"]), CALL.map(lambda call: call[1])))
+# Without rows or what tells them apart, of other formats, or (the last two) with a key as two records, which snapshots do not tell apart.
+OTHERS = "_empty|_no_metafields|lance|timebased|nonpartitioned_rollback|duplicate_keys"
 
 
 def told(table: Table, key: str, **more: Any) -> Told:
@@ -227,7 +230,7 @@ def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in jvm.names() if re.search("-v6_|cow-v[89]_", name) and not re.search("_empty|_no_metafields|lance|timebased", name)],
+    [name for name in jvm.names() if not name.endswith(UNREAD) and not re.search(OTHERS, name)],
 )
 def test_records_of_jvm_hudi_s_tables(tmp_path: Path, name: str) -> None:
     """Of both types, with deletes, logs, rollbacks and overwrites: the history is that of the snapshots."""

@@ -23,6 +23,7 @@ from sim.tables import FIRST, SECOND, frame, outside, seen
 LOCAL = quire.LocalRunner()
 ONE, TWO = ({row[0]: row[2] for row in rows} for rows in (FIRST, FIRST + SECOND))
 FORMS = [(False, 6), (True, 6), (False, 9), (True, 9)]  # logs, version
+NAMES = ["base", "logs", "version 9", "logs of version 9"]
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
 
 
@@ -105,7 +106,7 @@ def test_a_call_into_a_table_of_version_9_that_dies_is_there_whole_or_not_at_all
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(("logs", "version"), FORMS, ids=["base", "logs", "version 9", "logs of version 9"])
+@pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
 @pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
 def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str, version: int, *, logs: bool) -> None:
@@ -115,7 +116,7 @@ def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fa
             return
 
 
-@pytest.mark.parametrize(("logs", "version"), FORMS, ids=["base", "logs", "version 9", "logs of version 9"])
+@pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("seed", range(4))
 def test_writers_at_once_lose_no_update(seed: int, version: int, *, logs: bool) -> None:
     """Of three calls that update the same keys each comes in whole, one after the other, in the order of their instants."""

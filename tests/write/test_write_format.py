@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,12 @@ import quire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(autouse=True)
+def session(spark: SparkSession) -> None:
+    """Spark looks for a format to write in the JVM thread's session, and another test's Ctrl-C has made this thread another one."""
+    assert quire.session() is spark
 
 
 def write(frame: DataFrame, dest: Path, mode: str = "append", **given: str) -> None:
@@ -55,6 +62,16 @@ def test_partitions(tmp_path: Path, spark: SparkSession) -> None:
         counts = {(row["day"], row["odd"]): row["count"] for row in found.groupBy("day", "odd").count().collect()}
         days = [dt.date(2026, 11, 20 + i) for i in range(3)]
         assert counts == {(days[i], odd): 1 if odd == i % 2 else 15 for i in range(3) for odd in range(2)}
+
+
+def test_another_thread_writes_once_it_has_asked_for_the_session(tmp_path: Path, spark: SparkSession) -> None:
+    def work(n: int) -> None:
+        quire.session()
+        write(spark.range(n), tmp_path / f"out{n}")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work, 3).result()
+    assert quire.read(tmp_path / "out3", spark=spark).count() == 3
 
 
 def test_wrong_calls(tmp_path: Path, spark: SparkSession) -> None:

@@ -67,6 +67,7 @@ def session(
             running = _start(wanted)
         else:
             _apply(running, {key: value for key, value in wanted.items() if value is not None})
+            _make_active(running)
         _open_door(running)
         return running
 
@@ -120,6 +121,15 @@ def alive(found: SparkSession) -> bool:
     if hasattr(found, "is_stopped"):  # Spark Connect
         return not found.is_stopped
     return found._sc._jsc is not None and not found._sc._jsc.sc().isStopped()
+
+
+def _make_active(running: SparkSession) -> None:
+    """Let Spark find what is registered, as format("quire"), in this thread, too: to write, it looks into the JVM thread's session.
+
+    Another Python thread has a JVM thread of its own; so has this one after a Ctrl-C that met a call of the JVM's.
+    """
+    if running.getActiveSession() is None:
+        running.createDataFrame([], "made_active int")  # sets it
 
 
 def _apply(running: SparkSession, wanted: Mapping[str, str]) -> None:

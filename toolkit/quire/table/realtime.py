@@ -167,8 +167,11 @@ def changes_of(store: Store, one: Slice, reads: pa.Schema, merging: Merging) -> 
 
 
 def said_of(store: Store, one: Slice, keys: pa.Array, reads: pa.Schema, merging: Merging) -> list[tuple[str, str, Changes]]:
-    """All that the logs of a slice say of some keys, in the order in which it counts: its instant, its log below the table, and it."""
-    blocks = _blocks(store, one, merging)
+    """All that the logs of a slice say of some keys, in the order in which it counts: its instant, its log below the table, and it.
+
+    Where others were made of blocks, it is these that say who has written what, and when.
+    """
+    blocks = _first_written(_all_blocks(store, one, merging))
     parts = [
         (block.instant, where.removeprefix(f"{store.url}/"), only(_part(block, reads, merging, where), keys)) for where, block in blocks
     ]
@@ -218,6 +221,11 @@ def _winners(ids: _Places, count: int, orderings: pa.ChunkedArray | None) -> _Pl
 
 def _blocks(store: Store, one: Slice, merging: Merging) -> list[tuple[str, Block]]:
     """The blocks of rows and deletes that count, with the names of their files, in their order."""
+    return _uncompacted(_all_blocks(store, one, merging))
+
+
+def _all_blocks(store: Store, one: Slice, merging: Merging) -> list[tuple[str, Block]]:
+    """The same, and those that others were made of."""
     found, rolled_back = list[tuple[str, Block]](), dict[str, int]()
     for name in one.logs:
         where = f"{store.url}/{name}"
@@ -232,19 +240,31 @@ def _blocks(store: Store, one: Slice, merging: Merging) -> list[tuple[str, Block
                 found.append((where, block))
             elif block.kind not in _PASSED_OVER:
                 raise FormatError(f"{where} has a block of the kind {block.kind}, which is not known: look who wrote it.")
-    kept = [
+    return [
         (where, block)
         for at, (where, block) in enumerate(found)
         if at >= rolled_back.get(block.instant, 0) and merging.holds(block.instant)
     ]
-    return _uncompacted(kept)
+
+
+def _made_of(block: Block) -> list[str]:
+    """The instants of the blocks that one was made of."""
+    return [instant.strip() for instant in block.words.get(log_file.COMPACTED, "").split(",") if instant.strip()]
+
+
+def _first_written(blocks: list[tuple[str, Block]]) -> list[tuple[str, Block]]:
+    """Without the blocks that were made of others, as long as these are there."""
+    there = {block.instant for _, block in blocks}
+    if all(instant in there for _, block in blocks for instant in _made_of(block)):
+        return [(where, block) for where, block in blocks if not _made_of(block)]
+    return _uncompacted(blocks)
 
 
 def _uncompacted(blocks: list[tuple[str, Block]]) -> list[tuple[str, Block]]:
     """Without the blocks that others were made of: these stand where the last of those stood."""
     places, at_instant = dict[int, int](), dict[str, list[int]]()
     for i, (_, block) in enumerate(blocks):
-        made_of = [at for instant in block.words.get(log_file.COMPACTED, "").split(",") for at in at_instant.pop(instant.strip(), [])]
+        made_of = [at for instant in _made_of(block) for at in at_instant.pop(instant, [])]
         place = max((places.pop(at) for at in made_of), default=i)
         places[i] = place
         at_instant.setdefault(block.instant, []).append(i)
