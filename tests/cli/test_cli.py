@@ -49,7 +49,8 @@ def place(tmp_path: Path) -> Path:
 COMMANDS = [
     "consolidate", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger quarantined",
     "ledger history", "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry",
-    "ledger compact", "ledger expire", "ledger keep-versions", "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files",
+    "ledger compact", "ledger expire", "ledger export", "ledger keep-versions", "ledger checkpoint", "ledger pins", "ledger unpin",
+    "ledger files",
     "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted", "ledger changed", "ledger purge-sources",
     "ledger import-markers", "ledger export-markers", "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records",
     "ledger unprocessed", "load", "ledger offsets", "ledger lag", "committer", "committer advise", "committer check",

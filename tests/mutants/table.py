@@ -47,7 +47,7 @@ CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 UNCOVERED = "coverage/uncovered.py"
-RETIRE = "commit/retire.py"
+RETIRE, DELTA = "commit/retire.py", "engine/exports/delta.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -294,7 +294,13 @@ MUTANTS = (
     m("a damaged record is carried", CARRY, '    if found != row["checksum"]:', "    if False:", first="tests/ledger/test_upkeep.py"),
     m("removed files still count", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/ledger/test_upkeep.py"),
     m("retry_takes_old_job", UPKEEP, "return not change.fresh  #", "return True  #", first="tests/ledger/test_upkeep.py"),
-    m("retire_ignores_pins", RETIRE, "min([log.tip, *log.pins().values()])", "log.tip", first="tests/ledger/test_retire.py"),
+    m("retire_ignores_pins", RETIRE, "min([log.tip, *needed(log)])", "log.tip", first="tests/ledger/test_retire.py"),
+    m("files leave under the readers of an export", "commit/exports.py", "*(entry.version or 0 for entry in exports(log).values())", "", first="tests/engine/exports"),
+    m("a Delta commit is written over another's", DELTA, "if store.put_if_absent(_name(new.number), ", "if not store.put(_name(new.number), ", first="tests/engine/exports"),
+    m("files that came and went since the last Delta commit are added", DELTA, "for name, said in added.items() if name not in both}", "for name, said in added.items()}", first="tests/engine/exports"),
+    m("a Delta checkpoint says what is there now, not then", DELTA, "live(log, fold(log, tip.version, reader=True), reader=True)", "[]", first="tests/engine/exports"),
+    m("an export that lags is never brought on", "engine/driver.py", "    exports.catch_up(log, bars.say)\n", "", first="tests/engine/exports"),
+    m("files leave before an export has come so far", "engine/exports/step.py", "    for one in behind(log):\n        try:", "    protocol.retire(log)\n    for one in []:\n        try:", first="tests/engine/exports"),
     m("forgotten_is_kept", RETIRE, '(commit.verb == "forget" and bool(counts)) or ', "", first="tests/ledger/test_retire.py"),
     m("retired_early", RETIRE, "    remove_all(store, [name for name in going if going[name] <= below or copied])\n", "", first="tests/ledger/test_retire.py"),
     m("a late copy of forgotten rows stays", RETIRE, "if (later := log.expired()) > below:", "if (later := 0) > below:", first="tests/ledger/test_retire.py"),
@@ -307,7 +313,7 @@ MUTANTS = (
     m("a file that was put back is not told", "ledger/verify.py", "name not in live and name not in held", "False", first="tests/ledger/test_retire.py"),
     m("an older version is looked for in the directory alone", "commit/kept.py", "            self._places = places(self._store)\n", "", first="tests/ledger/test_retire.py"),
     m("expire_without_entry", EXPIRE, "    log.append(compute)\n", "    pass\n", first="tests/ledger/test_upkeep.py"),
-    m("expire_ignores_pins", EXPIRE, "min([wanted, *log.pins().values()])", "wanted", first="tests/ledger/test_upkeep.py"),
+    m("expire_ignores_pins", EXPIRE, "min([wanted, *needed(log)])", "wanted", first="tests/ledger/test_upkeep.py"),
     m("pin_unchecked", EXPIRE, "        if log.expired() > version:", "        if False:", first="tests/ledger/test_upkeep.py"),
     m("a tail without a look at what lies before it", TAILS, "xxhash.xxh3_64_intdigest(seen) != mark.fingerprint", "False", first="tests/engine/test_tails.py"),
     m("half a line is taken", FILES, "if self.convert.holds and not content.endswith", "if False and not content.endswith", first="tests/engine/test_tails.py"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict, Unpack
 
 from quire.arguments import count, flag, parse_target, refuse_needless
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
+from quire.engine.exports import step as exporting
 from quire.engine.loader import LoadCall, LoadRequest
 from quire.engine.loop import again, repeat
 from quire.engine.report import LoadReport
@@ -61,6 +62,7 @@ class LoadSettings(TypedDict, total=False):
     source_options: Mapping[str, Any] | None
     dest_options: Mapping[str, Any] | None
     keep_versions: int | str | None
+    exports: str | Iterable[str]
 
 
 def check(
@@ -69,7 +71,7 @@ def check(
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
-    source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None,
+    source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = (),
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
@@ -122,7 +124,7 @@ def check(
         (topics,), to, to_options, Identity(intent, spec, by, source=topics.shown), convert,
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
         allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
-        keep=request.keep(keep_versions, there),
+        wishes=request.Wishes(request.keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return LoadCall(into(made, operation), end, consumer_group)
 
@@ -159,7 +161,7 @@ def load(
     max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
     on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
     operation     into a table: "upsert" (left out), "insert", "bulk_insert"; the rows and the offsets are one commit
-    max_quarantined, keep_messages, function_version, committer, allow_nonempty, keep_versions   as in `quire.consolidate`
+    max_quarantined, keep_messages, function_version, committer, allow_nonempty, keep_versions, exports   as in `quire.consolidate`
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too

@@ -11,9 +11,11 @@ from quire import display
 from quire.commit import names, protocol
 from quire.commit.entries import Abort, Foreign, LostUpdate, Published
 from quire.commit.log import Log
+from quire.engine.exports import step as exports
 from quire.errors import UsageError, about, quoted
 from quire.interrupts import interruptible
 from quire.storage import connect, destination
+from quire.storage.within import is_table
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
         raise UsageError(f"{store.url} holds nothing of quire's. Check the spelling.")
     before = Log(store).refresh()
     log = protocol.recover(store, abort).refresh()
+    late = [] if is_table(store) else exports.behind(log)
+    for one in late:
+        exports.export(log, one)
+    if late:
+        protocol.retire(log)  # what these have held
     new = log.since(before.tip)
     others = [e for e in new if isinstance(e, Foreign)]
     return Recovered(

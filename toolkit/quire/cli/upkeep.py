@@ -92,6 +92,20 @@ def keep_versions(dest: str, keep: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("dest")
+@click.argument("format")
+@click.option("--drop", is_flag=True, help="End the export, and delete its metadata.")
+@AS_JSON
+def export(dest: str, format: str, drop: bool, as_json: bool) -> None:
+    """Offer DEST as a table of another format (delta), too, over the same Parquet files, in step with each later commit."""
+    ledger = quire.Ledger(dest)
+    if drop:
+        ledger.drop_export(format)
+    else:
+        show(ledger.export(format), as_json)
+
+
+@click.command()
+@click.argument("dest")
 @MASTER
 @AS_JSON
 def checkpoint(dest: str, master: str | None, as_json: bool) -> None:
@@ -247,7 +261,7 @@ def quarantined_records(dest: str, as_json: bool) -> None:
 
 
 UPKEEP = (
-    forget, retry, compact, checkpoint, expire, keep_versions, pins, unpin, files, coverage, tasks, sizes, deleted, changed,
+    forget, retry, compact, checkpoint, expire, keep_versions, export, pins, unpin, files, coverage, tasks, sizes, deleted, changed,
     purge_sources, import_markers,
     export_markers, quarantined_records,
 )  # fmt: skip

@@ -23,6 +23,7 @@ from quire.commit.entries import (
     Commit,
     Entry,
     Expired,
+    Export,
     Foreign,
     Keep,
     Natural,
@@ -109,6 +110,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     superseding: tuple[Natural, ...] | None = None  # the commits after these of which files leave; None: it does not say
     keep: Keep | None = None  # as the user has set it last
     pins: dict[str, Natural] = {}
+    exports: tuple[Export, ...] = ()  # the last entry of each that is wanted
     rows: tuple[CheckpointPiece, ...] = ()
     history: tuple[CheckpointPiece, ...] = ()
     files: tuple[CheckpointPiece, ...] = ()
@@ -199,6 +201,8 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"files superseded up to {entry.away} have left the directory"
     if isinstance(entry, Settings):
         note = f"keep_versions={entry.keep.versions if entry.keep.seconds is None else f'{entry.keep.seconds:g} s'}"
+    if isinstance(entry, Export):
+        note = f"{entry.name} {f'offers version {entry.version}' if entry.version else 'is wanted' if entry.version == 0 else 'has ended'}"
     if isinstance(entry, Foreign):
         found = [f"instants of other programs, up to {max(entry.instants)}"] if entry.instants else []
         found += [f"rolled back: {job}" for job in entry.undone]

@@ -293,6 +293,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     format: int = FORMAT
 
 
+class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="export"):
+    """Another format's metadata offers this version of the destination to its readers; files that it names stay where they are."""
+
+    name: str  # of the format
+    version: Natural | None  # 0: it is wanted, and offers nothing yet; None: it is not wanted any more
+    time: str
+    commit: Natural = 0  # the number of its own commit of that version
+    format: int = FORMAT
+
+
 class LostUpdate(msgspec.Struct, frozen=True, array_like=True):
     """File groups of which an instant's slices were built without those of an earlier one, whose updates are lost there."""
 
@@ -332,7 +342,7 @@ class Unpin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     format: int = FORMAT
 
 
-Entry = Commit | Abort | Published | Expired | Retired | Settings | Foreign | Pin | Unpin
+Entry = Commit | Abort | Published | Expired | Retired | Settings | Export | Foreign | Pin | Unpin
 Part = Manifest | LeftOut  # a row of an entry's part
 S = TypeVar("S")
 

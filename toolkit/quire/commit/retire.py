@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from quire.commit import names
 from quire.commit.entries import TABLE, Commit, Entry, Expired, Keep, Retired, Settings
+from quire.commit.exports import exports, needed
 from quire.commit.log import Log
 from quire.errors import NotFoundError, QuireError, TransientError
 from quire.storage import Copying, Folder, Limited, Store, remove_all
@@ -112,7 +113,7 @@ def due(log: Log, time: str, *, asked: bool = False) -> Entry | None:
     `asked`: a user has just said how many versions are kept, or a pin has ended. Else an older version goes with the next one that is
     superseded, or when its time has come: to count versions, old entries would have to be read at each call.
     """
-    until, below, before = log.settled_version(min([log.tip, *log.pins().values()])), log.expired(), away(log)
+    until, below, before = log.settled_version(min([log.tip, *needed(log)])), log.expired(), away(log)
     fresh = until > before and any(each.at > before for each in superseding(log, until))
     kept = [version for version in _kept(log.store) if version > below] if below < before else []
     if not fresh and not (kept and (asked or _old(log, min(kept)))):
@@ -167,10 +168,13 @@ class Superseded:
     files: int = 0
     held: int = 0
     pins: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()  # that lag
 
     def __str__(self) -> str:
         if not self.held:
             return f"{self.files:,} have left the directory"
+        if self.exports and not self.pins:
+            return f"{self.files:,}, of which {self.held:,} are still in the directory: the export {self.exports[0]} has not come so far"
         if not self.pins:
             return f"{self.files:,}, of which {self.held:,} are still in the directory: another call has not ended. The next takes them out"
         one = len(self.pins) == 1
@@ -194,7 +198,8 @@ def superseded(log: Log, jobs: Iterable[str]) -> Superseded:
         if isinstance(commit, Commit) and commit.closer != TABLE:
             removed = sum(len(task.coverage.removes) for task in log.kept(commit))
             files, held = files + removed, held + (removed if log.published_at(commit.job) > gone else 0)
-    return Superseded(files, held, tuple(sorted(log.pins())) if held else ())
+    lagging = [name for name, one in exports(log).items() if (one.version or 0) < log.settled_version()]
+    return Superseded(files, held, tuple(sorted(log.pins())) if held else (), tuple(lagging) if held else ())
 
 
 def _sync(store: Store, gone: Iterable[str]) -> None:

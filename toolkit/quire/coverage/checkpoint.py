@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from quire.commit import checkpoints, names, protocol, retire
 from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, history_row
 from quire.commit.entries import encode
+from quire.commit.exports import exports
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.fold import Fold, Source, fold
@@ -105,7 +106,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         frozen=log.frozen(), source=log.source(), transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
         superseding=tuple(each.number for each in retire.superseding(log)),
-        keep=retire.wish(log), pins=log.pins(), rows=rows, history=(*kept, *history),
+        keep=retire.wish(log), pins=log.pins(), exports=tuple(exports(log).values()), rows=rows, history=(*kept, *history),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
         merged=put("merged", _tables(MERGED, _named(log))), instants=put("instants", _tables(INSTANTS, log.instant_rows())),
     )  # fmt: skip

@@ -21,6 +21,7 @@ from quire.coverage.live import added
 from quire.engine import job as jobs
 from quire.engine import kinds
 from quire.engine.attempt import Work
+from quire.engine.exports import step as exports
 from quire.engine.report import Report
 from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
@@ -87,7 +88,8 @@ def _rounds(
         taken = take_up(store, identify, plan, held=request.held, other=call.other)
         log, head = taken.log, taken.head
         if head is not None or log.tip:  # nothing is written into a destination in which nothing is to be done
-            protocol.keep(log, request.keep)
+            protocol.keep(log, request.wishes.keep)
+            exports.want(log, request.wishes.exports)
         if head is None:
             break
         convert = replace(request.convert, columns=schemas.there(log)) if request.convert.function and not head.closer else request.convert
@@ -99,6 +101,7 @@ def _rounds(
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
+    exports.catch_up(log, bars.say)
     checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 
@@ -250,7 +253,7 @@ class _Call:
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             quarantined_before=self.quarantined, instant=done.instant,
-            superseded=gone.files, superseded_held=gone.held, pins=gone.pins,
+            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log),
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from quire.coverage.superseded import not_taken
 from quire.engine import closers, kinds
 from quire.engine.attempt import Work, attempt
 from quire.engine.closers import Reduce
+from quire.engine.exports import step as exports
 from quire.errors import (
     DataLossError,
     FormatError,
@@ -156,7 +157,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
     """
     _show(log, job, progress)
     protocol.clean(log, job)
-    protocol.retire(log)
+    exports.keep_up(log, progress.say)
 
 
 def _show(log: Log, job: str, progress: Progress) -> None:

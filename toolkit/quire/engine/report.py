@@ -16,6 +16,7 @@ from quire.planning.changes import Changes
 from quire.skew import SkewResult
 
 SHOWN = 5
+BEHIND = "behind the newest one"  # said of an export
 
 
 def named(dest: str, source: str) -> str:
@@ -61,6 +62,7 @@ class Report:
                       where the call changed nothing in a table, or the destination is not one
     superseded        data files whose place this call's have taken; `superseded_held` of them are still in the directory, since the `pins`
                       hold them: readers of the directory count their rows twice
+    exports           each format in which other readers find the destination, with the version that it offers
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
@@ -105,6 +107,7 @@ class Report:
     superseded: int = 0
     superseded_held: int = 0
     pins: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
 
     @property
     def all_quarantined(self) -> bool:
@@ -154,8 +157,11 @@ class Report:
             + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
             "quarantined": f"{self.quarantined_count:,}",
         }
+        late = tuple(export.partition(":")[0] for export in self.exports if BEHIND in export)
         if self.superseded:
-            rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins))
+            rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins, late))
+        if self.exports:
+            rows["exports"] = "; ".join(self.exports)
         if self.changed_count:
             rows["changed since, not read"] = str(Changes(self.changed_count, self.longer_count))
         if self.unreadable_count:

@@ -17,6 +17,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import Keep, Spec
 from quire.commit.held import Held
 from quire.commit.retire import can_keep
+from quire.engine.exports import step as exporting
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
@@ -42,6 +43,18 @@ LAYOUTS = ("flat", "directories")
 
 
 @dataclass(frozen=True)
+class Wishes:
+    """What the destination's log is to say from now on for all calls.
+
+    keep     how many older versions stay readable; None: as before
+    exports  the formats by which other readers find it, beside those that it has
+    """
+
+    keep: Keep | None = None
+    exports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Request:
     """A call, checked: what it reads, how, and which job of which destination that is."""
 
@@ -56,7 +69,7 @@ class Request:
     max_quarantined: int | None = None
     policy: Policy = field(default_factory=Policy)
     allow_nonempty: bool = False
-    keep: Keep | None = None  # how many older versions of the destination stay readable; None: as it says
+    wishes: Wishes = field(default_factory=Wishes)
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
     # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
     takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
@@ -137,6 +150,7 @@ class Settings(TypedDict, total=False):
     dest_options: Mapping[str, Any] | None
     allow_nonempty: bool
     keep_versions: int | str | None
+    exports: str | Iterable[str]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -185,7 +199,7 @@ def build(
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
-    keep_versions: int | str | None = None, waits: bool = False,
+    keep_versions: int | str | None = None, exports: Any = (), waits: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
 
@@ -267,7 +281,7 @@ def build(
     spec = Spec(transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout)
     return Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
-        max_quarantined, policy, allow_nonempty, keep(keep_versions, there),
+        max_quarantined, policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
 
 

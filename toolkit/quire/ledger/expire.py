@@ -14,6 +14,7 @@ from quire import display
 from quire.arguments import format_size
 from quire.commit import closers, names, protocol, retire
 from quire.commit.entries import Commit, Entry, Expired, Keep, Pin, Unpin
+from quire.commit.exports import needed
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import quarantine
@@ -61,7 +62,7 @@ def _expire(store: Store, before_version: int | None, grace: float) -> ExpireRep
         raise UsageError(f"version {wanted} of {store.url} is not there yet: the last one is {log.tip}.")
 
     def compute(log: Log) -> Entry | None:
-        reached = log.settled_version(min([wanted, *log.pins().values()]))
+        reached = log.settled_version(min([wanted, *needed(log)]))
         # Up to there: what was superseded later may have to be forgotten at once.
         return None if log.expired() >= reached else Expired(below=reached, away=max(reached, retire.away(log)), time=protocol.now())
 

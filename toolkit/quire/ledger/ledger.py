@@ -35,6 +35,7 @@ from quire.interrupts import all_interruptible
 from quire.ledger import tables
 from quire.ledger.browse import Pages
 from quire.ledger.claims import Claims
+from quire.ledger.export import Exports
 from quire.ledger.inspect import Inspect
 from quire.ledger.offsets import OffsetsOf
 from quire.ledger.verbs import Verbs
@@ -125,7 +126,7 @@ class Location:
 
 
 @all_interruptible
-class Ledger(Pages, Verbs, OffsetsOf, Claims):
+class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again.
 
         ledger = quire.Ledger("/data/out")

@@ -20,8 +20,7 @@ from quire.coverage.fold import Fold, fold
 from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
 from quire.errors import NotFoundError, UsageError
-from quire.formats import parquet
-from quire.read import partition_columns
+from quire.formats import parquet, partition_columns
 from quire.sources.transforms import schemas
 from quire.storage import Store, connect
 

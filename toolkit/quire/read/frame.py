@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quire.errors import UsageError
+from quire.formats import partition_columns
 from quire.interrupts import interruptible
-from quire.read import partition_columns
 from quire.read.content import Content, content
 from quire.read.rows import Piece, Reading, pieces
 from quire.spark.runner import OnSpark, frame_of

@@ -18,9 +18,8 @@ from quire.commit.kept import with_kept
 from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, scrub
-from quire.formats import lines, parquet
+from quire.formats import lines, parquet, partition_columns
 from quire.formats.damage import ARROW
-from quire.read import partition_columns
 from quire.read.content import Content, of_version
 from quire.read.filters import Bounds, Filters, may_hold
 from quire.storage import Store, connect

@@ -8,8 +8,8 @@ from typing import Any
 
 from quire.commit.kept import with_kept
 from quire.errors import QuireError, RefusedError, StorageError
-from quire.formats import lines, parquet
-from quire.read import partition_columns, rows
+from quire.formats import lines, parquet, partition_columns
+from quire.read import rows
 from quire.read.content import Content, content, of_version
 from quire.storage import Store
 from quire.storage.within import is_table

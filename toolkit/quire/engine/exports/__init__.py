@@ -1,0 +1,1 @@
+"""The metadata of other formats over a destination's own data files: each of their readers sees whole commits, and no file is copied."""

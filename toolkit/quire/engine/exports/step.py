@@ -1,0 +1,119 @@
+"""The step between `published` and the leaving of superseded files: each export that is wanted is brought to the version of now.
+
+    published → export → Export {version} → expired → the files go → retired
+
+The entry `Export` says how far an export has come, and files that left the destination later stay where they are. Whoever dies between
+the two is repeated: the export's own metadata says which version it offers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from quire.commit import protocol
+from quire.commit.entries import Entry, Export
+from quire.commit.exports import exports
+from quire.commit.log import Log
+from quire.engine.exports import delta
+from quire.engine.report import BEHIND
+from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, choose, quoted
+from quire.storage import Store
+from quire.storage.within import is_table
+
+FORMATS = {"delta": delta}
+
+
+def wanted(asked: Any, format: str, store: Store) -> tuple[str, ...]:
+    """The formats that a user names, for a destination of files of a format; UsageError for anything else."""
+    with about("exports"):
+        named = (asked,) if isinstance(asked, str) else asked
+        if not isinstance(named, Sequence):
+            raise UsageError(f"exports={quoted(asked)} are not names of formats: say exports=('delta',).")
+        found = tuple(dict.fromkeys(choose(name, tuple(FORMATS), "exports") for name in named))
+        if found and is_table(store):
+            raise UsageError(f"{store.url} is a table of Hudi's format, which is not exported to others. Leave exports out.")
+        if found and format != "parquet":
+            raise UsageError(f"exports={quoted(found[0])} is a table of Parquet files, and this gives {format}. Say format='parquet'.")
+        return found
+
+
+def want(log: Log, names: Sequence[str]) -> None:
+    """Say in the log that a destination has these exports from now on. RefusedError where another program's are in their place."""
+    for name in names:
+        if name not in exports(log):
+            FORMATS[name].check_free(log.store)
+            log.append(functools.partial(_want, name))
+
+
+def _want(name: str, log: Log) -> Entry | None:
+    return None if name in exports(log) else Export(name=name, version=0, time=protocol.now())
+
+
+def behind(log: Log) -> list[Export]:
+    """The exports that do not offer the version of now."""
+    until = log.settled_version()
+    # One that a checkpoint is ahead of is brought on, too, so that nobody reads entries again and again that the checkpoint stands for.
+    return [
+        one for one in exports(log).values()
+        if (one.version or 0) < until and ((one.version or 0) < log.merged or any(log.commits(one.version or 0, until)))
+    ]  # fmt: skip
+
+
+def export(log: Log, one: Export) -> Export:
+    """Bring an export to the version of now, and say so in the log. Raises QuireError where that is not possible."""
+    if one.name not in FORMATS:
+        raise FormatError(f"{log.store.url} has an export {quoted(one.name)}, which this quire does not know. Update quire.")
+    check_kind(log)
+    until = log.settled_version()
+    version, commit = FORMATS[one.name].bring(log, one, until)
+    done = Export(name=one.name, version=version, commit=commit, time=protocol.now())
+
+    def say(log: Log) -> Entry | None:
+        there = exports(log).get(one.name)
+        return None if there is None or (there.version or 0) >= version else done
+
+    log.append(say)
+    return done
+
+
+def check_kind(log: Log) -> None:
+    """RefusedError for a destination that other formats cannot offer."""
+    spec = log.spec()
+    if is_table(log.store):
+        raise RefusedError(f"{log.store.url} is a table of Hudi's format, which is not exported to others.")
+    if spec is not None and spec.format != "parquet":
+        raise RefusedError(f"{log.store.url} holds {spec.format}, and an export is a table of Parquet files.")
+
+
+def keep_up(log: Log, say: Callable[[str], object]) -> None:
+    """Bring all exports to the version of now, then let superseded files leave. One that fails is said, and lags: the commit stands."""
+    for one in behind(log):
+        try:
+            export(log, one)
+        except QuireError as e:
+            say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {e}")
+    protocol.retire(log)
+
+
+def catch_up(log: Log, say: Callable[[str], object]) -> None:
+    """The same where an export lags, and nothing else."""
+    if behind(log):
+        keep_up(log, say)
+
+
+def told(log: Log) -> tuple[str, ...]:
+    """Each export that is wanted, and which version it offers."""
+    late = {one.name for one in behind(log)}
+    return tuple(
+        f"{name}: {f'version {one.version}' if one.version else 'nothing yet'}" + (f", {BEHIND}" if name in late else "")
+        for name, one in exports(log).items()
+    )  # fmt: skip
+
+
+def end(log: Log, name: str) -> None:
+    """Say that an export is not wanted any more, take its metadata away, and let the files leave that it has held."""
+    log.append(lambda log: Export(name=name, version=None, time=protocol.now()) if name in exports(log) else None)
+    FORMATS[name].remove(log.store)
+    protocol.retire(log, asked=True)

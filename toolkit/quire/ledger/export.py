@@ -1,0 +1,102 @@
+"""`ledger.export`: a destination as a table of another format, over the same data files, in step with each commit from then on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quire import display
+from quire.commit import protocol
+from quire.commit.exports import exports as there
+from quire.commit.log import Log
+from quire.engine.exports import step
+from quire.errors import UsageError, choose
+from quire.interrupts import all_interruptible
+from quire.ledger.refusals import not_of_tables
+from quire.storage import Store
+
+
+@dataclass(frozen=True)
+class Exported(display.Shown):
+    """An export: the `format`, the `version` of the destination that it offers, and the number of its own `commit` that does."""
+
+    dest: str
+    format: str
+    version: int
+    commit: int
+
+    def _facts(self) -> dict[str, object]:
+        return {"format": self.format, "offers version": self.version, "its own commit": self.commit}
+
+
+@all_interruptible
+class Exports:
+    """A ledger's calls for other formats, whose readers find the destination by their own metadata."""
+
+    _store: Store
+
+    def refresh(self) -> Any:
+        """Read the log to its tip."""
+        raise NotImplementedError
+
+    @not_of_tables
+    def export(self, format: str) -> Exported:
+        """Offer the destination as a table of another format, too, over the same Parquet files; each later commit keeps it in step.
+
+            ledger.export("delta")
+            spark.read.format("delta").load("/data/out")  # or deltalake, DuckDB's delta_scan, Trino, Athena, …
+
+        format   "delta": a log of Delta Lake, in `_delta_log`
+
+        Its readers see whole commits alone, and superseded files stay in the directory until it has come so far. It offers the version of
+        now; whoever reads an older one of its versions may find files gone, but for what a `pin` holds. Other programs may not write to
+        it. Returns an `Exported`. Raises RefusedError for what is not Parquet, a column that the format does not have, or another
+        program's table in the same place.
+        """
+        done = _export(self._store, format)
+        self.refresh()
+        return done
+
+    @not_of_tables
+    def exports(self) -> dict[str, int]:
+        """The exports: format → the version that it offers; one that lags is brought on by the next call, or by `export`.
+
+            {"delta": 12}
+
+        0: nothing yet.
+        """
+        return {name: one.version or 0 for name, one in there(Log(self._store).refresh()).items()}
+
+    @not_of_tables
+    def drop_export(self, format: str) -> None:
+        """End an export, and delete its metadata; data files stay, but for superseded ones that it has held.
+
+            ledger.drop_export("delta")
+
+        Raises UsageError if there is none.
+        """
+        _drop(self._store, format)
+        self.refresh()
+
+
+def _export(store: Store, format: str) -> Exported:
+    """Bring an export to the version of now; it is kept in step from here on."""
+    choose(format, tuple(step.FORMATS), "format")
+    log = protocol.recover(store)
+    step.check_kind(log)
+    if not log.tip:
+        raise UsageError(f"there is nothing to export in {store.url}: no commit is published. Run quire consolidate first.")
+    step.want(log, (format,))
+    late = {one.name: one for one in step.behind(log)}
+    done = step.export(log, late[format]) if format in late else there(log)[format]
+    protocol.retire(log)  # what it has held
+    return Exported(store.url, format, done.version or 0, done.commit)
+
+
+def _drop(store: Store, format: str) -> None:
+    """End an export; UsageError if there is none."""
+    choose(format, tuple(step.FORMATS), "format")
+    log = protocol.recover(store)
+    if format not in there(log):
+        raise UsageError(f"{store.url} has no export {format!r}. ledger.exports() lists them.")
+    step.end(log, format)
