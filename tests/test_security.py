@@ -94,9 +94,14 @@ FIELDS: list[tuple[str | int, ...]] = [
 ]  # fmt: skip
 
 
+def some(names: list[str], field: str) -> list[str]:
+    """A third of the names, other ones for each field: of a name it matters little which field holds it."""
+    return names[len(field) % 3 :: 3]
+
+
 @pytest.mark.parametrize("field", FIELDS, ids=lambda f: str(f[-1]))
 def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...]) -> None:
-    for name in NAMES:
+    for name in some(NAMES, str(field[-1])):
         folder = tmp_path / str(NAMES.index(name))
         if (field[-1], name[:7]) == ("removes", "part-1-"):
             continue  # another job's data file may be removed
@@ -121,7 +126,7 @@ def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field
 
 @pytest.mark.parametrize("field", [f[2:] for f in FIELDS if f[0] == "tasks"], ids=lambda f: str(f[-1]))
 def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...]) -> None:
-    for name in NAMES:
+    for name in some(NAMES, str(field[-1])):
         folder = tmp_path / str(NAMES.index(name))
         head, _ = frozen(folder)
         out, beside = folder / "out", outside(folder)

@@ -9,12 +9,14 @@ import table_model
 
 LONG = {one.name for one in table_model.CASES if one.undo and len(one.drivers) > 1}  # a minute each
 LONG |= {"a slice is lost, two batches", "another program writes beside two batches"}
+LONG |= {"a clean beside rows that are taken away", "a clean beside a batch", "an archive by two drivers", "a restore by two drivers"}
 LONG |= {"a clean beside a batch and a pin", "a clean beside another program's savepoint"}
 LONG |= {f"an archive beside {other}" for other in ("a batch", "a batch that loses a slice", "rows that are taken away", "a restore")}
 LONG |= {f"a restore beside {other}" for other in ("a batch", "a clean")}
 LONG |= {f"rows are laid out anew {other}" for other in ("beside a delete", "beside an insert", "twice")}
 LONG |= {
     "logs: two runs, a file is lost", "logs: a run of a delete, then a batch, beside a batch", "logs: a batch, a schedule, a run",
+    "logs: another program runs the plan", "logs: another program schedules", "logs: another program is slow beside a schedule",
     "logs: another program is slow beside a run", "logs: a log is lost beside a schedule", "logs: two drivers of a batch, a log is lost",
 }  # fmt: skip
 

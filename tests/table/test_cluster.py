@@ -485,14 +485,14 @@ def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False, version: i
 @pytest.mark.parametrize("name", ["hdfs", "s3"])
 def test_a_clustering_that_dies_at_a_change_takes_no_row_and_doubles_none(name: str, fault: str, *, logs: bool) -> None:
     """Some changes; the chaos lane takes each of them, on every kind of store."""
-    for at in range(1 + len(fault), 1000, 11):
+    for at in range(1 + len(fault), 1000, 23):
         if not crash(sim.TABLES[name], at, fault, logs=logs):
             assert at > 15
             return
 
 
 def test_a_clustering_of_a_table_of_version_9_that_dies_takes_no_row_and_doubles_none() -> None:
-    for at in range(5, 1000, 17):
+    for at in range(5, 1000, 31):
         if not crash(sim.TABLES["s3"], at, "after", version=9):
             assert at > 15
             return

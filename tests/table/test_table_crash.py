@@ -99,7 +99,7 @@ def test_a_call_that_dies_at_a_change_is_there_whole_or_not_at_all(name: str, fa
 
 @pytest.mark.parametrize(("name", "fault"), [("hdfs", "ambiguous"), ("s3", "after")])
 def test_a_call_into_a_table_of_version_9_that_dies_is_there_whole_or_not_at_all(name: str, fault: str) -> None:
-    for at in range(1 + len(fault), 1000, 23):
+    for at in range(1 + len(fault), 1000, 47):
         if not crash(sim.TABLES[name], at, fault, version=9):
             assert at > 40
             return

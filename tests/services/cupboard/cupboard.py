@@ -65,7 +65,6 @@ class Cupboard(WithoutUploads):
         os.makedirs(os.path.dirname(self.file), exist_ok=True)
         try:
             with closing(sqlite3.connect(self.file, timeout=60, isolation_level=None)) as base:
-                base.execute("PRAGMA journal_mode = WAL")
                 base.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'OFF'}")
                 base.execute(TABLE)
                 return base.execute(text, values).fetchall()
