@@ -299,7 +299,7 @@ MUTANTS = (
     m("a Delta commit is written over another's", DELTA, "if store.put_if_absent(_name(new.number), ", "if not store.put(_name(new.number), ", first="tests/engine/exports"),
     m("files that came and went since the last Delta commit are added", DELTA, "for name, said in added.items() if name not in both}", "for name, said in added.items()}", first="tests/engine/exports"),
     m("a Delta checkpoint says what is there now, not then", DELTA, "live(log, fold(log, tip.version, reader=True), reader=True)", "[]", first="tests/engine/exports"),
-    m("an export that lags is never brought on", "engine/driver.py", "    exports.catch_up(log, bars.say)\n", "", first="tests/engine/exports"),
+    m("an export that lags is never brought on", "engine/driver.py", "    exports.catch_up(log, functools.partial(bars.say, always=True))\n", "", first="tests/engine/exports"),
     m("files leave before an export has come so far", "engine/exports/step.py", "    for one in behind(log):\n        try:", "    protocol.retire(log)\n    for one in []:\n        try:", first="tests/engine/exports"),
     m("forgotten_is_kept", RETIRE, '(commit.verb == "forget" and bool(counts)) or ', "", first="tests/ledger/test_retire.py"),
     m("retired_early", RETIRE, "    remove_all(store, [name for name in going if going[name] <= below or copied])\n", "", first="tests/ledger/test_retire.py"),

@@ -154,7 +154,7 @@ def test_others_cannot_write(tmp_path: Path) -> None:
     assert contents(tmp_path / "out") == ["a"]
 
 
-def test_a_commit_of_another_program_stops_the_export_and_superseded_files_stay(tmp_path: Path) -> None:
+def test_a_commit_of_another_program_stops_the_export_and_superseded_files_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dest = tmp_path / "out"
     gather(write(tmp_path / "in", {"a": b"a"}), dest, **HERE)
     (dest / "_delta_log" / f"{1:020}.json").write_text('{"commitInfo": {"engineInfo": "another"}}\n')
@@ -162,6 +162,7 @@ def test_a_commit_of_another_program_stops_the_export_and_superseded_files_stay(
     assert "behind the newest one" in report.exports[0]
     assert "the export delta has not come so far" in str(report)
     assert len(list(dest.glob("*.parquet"))) == 2, "what the Delta table names is there"
+    assert "the export delta of" in capsys.readouterr().err
     with refused(RefusedError, 2, f"{1:020}.json is a commit of another program", "drop_export"):
         Ledger(dest).export("delta")
     Ledger(dest).drop_export("delta")
@@ -177,7 +178,7 @@ def test_another_program_s_log_is_left_alone(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path / "other"), pa.table({"x": [1]}))
     (tmp_path / "other/_delta_log").rename(dest / "_delta_log")
     before = objects(dest)
-    with refused(RefusedError, 2, "is a commit of another program"):
+    with refused(RefusedError, 2, "holds a Delta table of another program"):
         Ledger(dest).export("delta")
     assert {n: d for n, d in objects(dest).items() if n.startswith("_delta_log")} == {n: d for n, d in before.items() if "_delta_log" in n}
     assert Ledger(dest).exports() == {}

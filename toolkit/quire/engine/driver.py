@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ def _rounds(
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
-    exports.catch_up(log, bars.say)
+    exports.catch_up(log, functools.partial(bars.say, always=True))
     checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 

@@ -157,7 +157,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
     """
     _show(log, job, progress)
     protocol.clean(log, job)
-    exports.keep_up(log, progress.say)
+    exports.keep_up(log, functools.partial(progress.say, always=True))
 
 
 def _show(log: Log, job: str, progress: Progress) -> None:

@@ -44,7 +44,7 @@ LAYOUTS = ("flat", "directories")
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the destination's log is to say from now on for all calls.
+    """The wishes for the destination that its log keeps for all later calls.
 
     keep     how many older versions stay readable; None: as before
     exports  the formats by which other readers find it, beside those that it has

@@ -45,8 +45,13 @@ class _Tip(NamedTuple):
 
 def check_free(store: Store) -> None:
     """RefusedError where another program has a log."""
-    if (number := _newest(store)) is not None:
-        _read(store, number)
+    numbers = _numbers(store)
+    try:
+        there = numbers and _read(store, max(numbers))
+    except RefusedError:
+        there = None
+    if numbers and not there:
+        raise RefusedError(f"{store.url} holds a Delta table of another program, in {FOLDER}/. An export needs another destination.")
 
 
 def remove(store: Store) -> None:
@@ -78,10 +83,15 @@ def _name(number: int) -> str:
     return f"{FOLDER}/{number:020}.json"
 
 
-def _newest(store: Store) -> int | None:
-    """The number of the last commit, by a listing."""
+def _numbers(store: Store) -> list[int]:
+    """Those of all commits, by a listing."""
     names = (entry.name.rpartition("/")[2] for entry in store.walk(FOLDER))
-    numbers = [int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdecimal()]
+    return [int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdecimal()]
+
+
+def _newest(store: Store) -> int | None:
+    """The number of the last commit."""
+    numbers = _numbers(store)
     if not numbers:
         return None
     if len(numbers) <= max(numbers):
