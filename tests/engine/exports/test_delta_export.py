@@ -23,7 +23,7 @@ import quire
 from gathering import gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.engine.exports import delta, delta_types
-from quire.errors import RefusedError, StorageError, UsageError
+from quire.errors import FormatError, RefusedError, StorageError, UsageError
 from quire.storage.local import LocalStore
 
 LOCAL = LocalRunner()
@@ -170,6 +170,19 @@ def test_a_commit_of_another_program_stops_the_export_and_superseded_files_stay(
     assert len(list(dest.glob("*.parquet"))) == 1
     Ledger(dest).export("delta")
     assert contents(dest) == ["new"]
+
+
+def test_an_empty_commit_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
+    dest = tmp_path / "out"
+    gather(write(tmp_path / "in", {"a": b"a"}), dest, **HERE)
+    empty = dest / "_delta_log" / f"{1:020}.json"
+    empty.touch()
+    assert "behind" in gather(write(tmp_path / "in", {"b": b"b"}), dest, **HERE).exports[0]
+    with refused(FormatError, 2, f"{1:020}.json is empty", "Delete it and call again"):
+        Ledger(dest).export("delta")
+    empty.unlink()
+    Ledger(dest).export("delta")
+    assert contents(dest) == ["a", "b"]
 
 
 def test_another_program_s_log_is_left_alone(tmp_path: Path) -> None:

@@ -114,6 +114,8 @@ def _read(store: Store, number: int) -> _Tip:
     """One of our commits. NotFoundError where there is none, RefusedError for one that is not ours."""
     name = _name(number)
     data = store.get(name)
+    if not data:  # SeaweedFS keeps an empty object of a write that was cut off
+        raise FormatError(f"{store.url}/{name} is empty: a write of it was cut off. Delete it and call again; nothing is lost.")
     try:
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
         said = next(each["commitInfo"][APP] for each in actions if APP in each.get("commitInfo", {}))
