@@ -51,6 +51,7 @@ class Config:
     vanish: bool = False  # "f" is deleted once, at any time
     seed: str = ""  # what is committed already: see SEEDS
     retire: str = ""  # superseded files leave after each job: they are deleted ("none"), or older versions stay readable ("kept")
+    export: bool = False  # another format's metadata offers the destination: it is brought on before superseded files leave
     shared: bool = False  # variant: the final name is the task's, not the attempt's
     bug: str = ""
 
@@ -241,6 +242,18 @@ def away(log):
 def retired(log):
     """Up to which versions deletions are done, and superseded files have left the directory."""
     return tuple(max([0] + [e[i] for e in log if e[0] == "retired"]) for i in (1, 2))
+
+
+def exported(log):
+    """The version that the export offers, as the log says it."""
+    return max([0] + [e[1] for e in log if e[0] == "export"])
+
+
+def came_and_went(log, after):
+    """The data files that commits after a version have added and removed, as far as they are published."""
+    tasks = [(e[1], t) for i, e in enumerate(log) if i >= after and e in commit_entries(log) for t in in_effect(log, e, reader=True)]
+    added, removed = {file_of(j, t) for j, t in tasks if t[4]}, {f for _, t in tasks for f in t[5]}
+    return tuple(sorted(added - removed)), tuple(sorted(removed - added))
 
 
 def superseded(log, after, until):
@@ -561,6 +574,8 @@ def driver(me, intent, shape):
         yield from clean(job)
         if bug("clean_before_publish"):
             yield from publish(me, job)
+        if G.export:
+            yield from exporter()
         if G.retire:
             yield from retirer()
         del job
@@ -817,6 +832,8 @@ def cleaner():
     todo = yield ("residue",)
     for j in todo:
         yield from clean(j)
+    if G.export:
+        yield from exporter()
     if G.retire:
         yield from retirer()
 
@@ -878,6 +895,8 @@ def retirer():
     while True:
         log = yield LOG
         held = () if bug("retire_ignores_pins") else early if bug("retire_pins_read_early") else pins(log)
+        if G.export and not bug("retire_ignores_exports"):
+            held += (exported(log),)
         until = settled(log[: min((len(log),) + held)])
         fresh = superseded(log, away(log), until)
         forgotten = tuple(log.index(published(log, e[1])) + 1 for e in commit_entries(log) if e[1][1][0] == "F" and published(log, e[1]))
@@ -919,6 +938,30 @@ def retirer():
         if retired(log) >= (low, high):
             return
         yield ("pia", slot(len(log), ("retired", low, high)), ("retired", low, high))
+        del log
+
+
+def exporter():
+    """The export's own commits say what data files came and went, and up to which version; then the log says how far it has come."""
+    log = yield LOG
+    v = len(log) if bug("export_unsettled") else settled(log)
+    del log
+    while True:
+        n, u = yield ("offers",)
+        log = yield LOG
+        u = exported(log) if bug("export_by_log") else u
+        made = v, *came_and_went(log[:v], u)
+        del log
+        if u >= v or not (made[1] or made[2]):
+            break
+        yield ("put" if bug("export_over") else "pia", ("delta", n + 1), made)
+        del n, u, made
+    n = u = made = None
+    while True:
+        log = yield LOG
+        if exported(log) >= v:
+            return
+        yield ("pia", slot(len(log), ("export", v)), ("export", v))
         del log
 
 
@@ -1146,6 +1189,9 @@ def execute(d, op, faults):
         return [(d.get(op[1]), d, None)]
     if kind == "find kept":
         return [(next((k for k in d if k[0] == "kept" and k[2] == op[1]), None), d, None)]
+    if kind == "offers":
+        n = max([-1] + [k[1] for k in d if k[0] == "delta"])
+        return [((n, d["delta", n][0] if n >= 0 else 0), d, None)]
     if kind == "kept":
         return [(tuple(sorted((k for k in d if k[0] == "kept" and k[1] <= op[1]), key=repr)), d, None)]
     if kind == "list":
@@ -1339,7 +1385,31 @@ def invariant(d):
             return f"(d) a lister sees {k}, which no commit names"
         if k[0] == "fin" and ("ghost", k) in d:
             return f"(i) an expired file came back: {k}"
-    return None
+    return export_promise(d, log) if G.export else None
+
+
+def offered(d):
+    """(promise broken, data files that the export's readers find, the version that it offers)."""
+    files, v = set(), 0
+    for n in range(sum(k[0] == "delta" for k in d)):
+        if ("delta", n) not in d:
+            return "(l) the export has a gap", files, v
+        v, adds, removes = d["delta", n]
+        if files & set(adds) or set(removes) - files:
+            return "(l) the export adds a file twice, or takes one out that it does not have", files, v
+        files = (files | set(adds)) - set(removes)
+    return None, files, v
+
+
+def export_promise(d, log):
+    """Readers of an export find a whole version of the destination, and each of its files in its place."""
+    why, files, v = offered(d)
+    if why:
+        return why
+    if v and files != set(fold(log[:v], reader=True)[1]):
+        return f"(l) the export offers {sorted(files)}, which is not version {v}"
+    gone = [f for f in files if f not in d]
+    return f"(l) the export names files that have left their places: {gone}" if gone else None
 
 
 def forgets(log, at):
@@ -1395,6 +1465,8 @@ def end_promise(d):
             return f"(e) a file is kept, and no version that can be read has it: {k}"
         if k[0] == "kept" and forgets(log, k[1]) and not pins(log):
             return f"(k) forgotten rows are kept: {k}"
+    if G.export and offered(d)[1] != set(live):
+        return f"(l) the export does not offer what is there: {sorted(offered(d)[1])}"
     return None
 
 
@@ -1789,6 +1861,10 @@ def new_scenarios():
         ),
         c("reprocess, lost, old files leave", "s3", RR, seed="half", replace=True, expire=1, retire="none", **q),
         c("two compactions, old files leave", "rename", C, C2, seed="two files", units=1, retire="kept", **q),
+        c("compact, an export", "rename", C, seed="two files", units=1, retire="none", export=True, actors=("cleaner",), **q),
+        c("two compactions, an export", "rename", C, C2, seed="two files", units=1, retire="none", export=True, timeouts=0, coarse=True),
+        c("reprocess, an export", "s3", R, seed="one file", units=1, replace=True, retire="none", export=True, **q),
+        c("run and forget, lost, an export", "s3", F, A, seed="unpublished", units=1, expire=1, retire="none", export=True, **q),
         c("expire, a pinned version", "s3", seed="merged", units=1, actors=("expirer", "expirer", "pinner"), **q),
         c("compact, expire, a reader", "rename", C, seed="two files", units=1, actors=("expirer", "reader"), **q),
         c("compact, expire, a pinned version", "s3", C, seed="two files", units=1, actors=("expirer", "pinner"), **q),
@@ -2052,6 +2128,22 @@ BUGS = {  # name: (what is done instead, a scenario in which it must be caught)
     "kept_stays": (
         "files of versions that can't be read any more stay among the kept ones",
         c("", "rename", C, F, seed="two files", units=1, retire="kept", timeouts=0, coarse=True),
+    ),
+    "retire_ignores_exports": (
+        "files leave that an export still names",
+        c("", "rename", C, seed="two files", units=1, retire="none", export=True, timeouts=0, coarse=True, actors=("cleaner",)),
+    ),
+    "export_over": (
+        "an export's commit is put over another one",
+        c("", "rename", C, C2, seed="two files", units=1, retire="none", export=True, timeouts=0, coarse=True),
+    ),
+    "export_by_log": (
+        "an export goes on from where the log says, and not from its own last commit",
+        c("", "rename", C, seed="two files", units=1, retire="none", export=True, timeouts=0, coarse=True, actors=("cleaner",)),
+    ),
+    "export_unsettled": (
+        "an export offers a version of which something is not published yet",
+        c("", "s3", F, A, seed="unpublished", units=1, expire=1, retire="none", export=True, timeouts=0, coarse=True),
     ),
     "expire_without_entry": (
         "expire deletes without an entry",

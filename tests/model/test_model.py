@@ -14,12 +14,13 @@ import model
 MOST = 3_000_000  # states
 SMALL = {
     "purge of what is gathered meanwhile, two bytes", "purged, a new file comes, compact",
-    "compact, the store expires uploads", "an empty file, two jobs",
+    "compact, the store expires uploads", "an empty file, two jobs", "compact, an export",
 }  # fmt: skip
 QUICK = {
     "purge_before_entry", "purge_unconditional", "purged_early", "purged_never", "restate_no_conflict", "carry_forgets_purge",
     "purging_not_covered", "purged_is_old", "reprocess_takes_purged", "forget_takes_purged", "uncover_takes_purged", "commit_blind_retry",
     "empty_no_conflict", "clean_before_publish", "remove_no_conflict", "expire_unpublished",
+    "retire_ignores_exports", "export_over", "export_by_log", "export_unsettled",
 }  # fmt: skip
 
 
