@@ -280,6 +280,22 @@ def test_every_look_is_json_too(run: Run, place: Path) -> None:
     assert [row["state"] for row in covered] == ["done"]
 
 
+def test_a_destination_is_exported_and_not_any_more(run: Run, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    how = ("--transform", "raw", "--format", "parquet", "--quiet")
+    answer(run("consolidate", source, dest, *how, "--json"))
+    said = answer(run("ledger", "export", dest, "delta", "--json"))
+    assert (said["format"], said["version"], said["commit"]) == ("delta", 3, 0)
+    write(source, {"new": b"new"})
+    assert answer(run("consolidate", source, dest, *how, "--exports", "delta", "--json"))["exports"] == ["delta: version 6"]
+    assert (dest / "_delta_log" / f"{1:020}.json").exists()
+    assert run("ledger", "export", dest, "delta", "--drop") == (0, "", "")
+    assert not (dest / "_delta_log").exists()
+    code, _, err = run("ledger", "export", dest, "detla")
+    assert code == 2
+    assert "Did you mean 'delta'" in err
+
+
 def test_sources_go_and_markers_come_and_go(run: Run, tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
     gather(source, dest)

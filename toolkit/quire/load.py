@@ -62,7 +62,7 @@ class LoadSettings(TypedDict, total=False):
     source_options: Mapping[str, Any] | None
     dest_options: Mapping[str, Any] | None
     keep_versions: int | str | None
-    exports: str | Iterable[str]
+    exports: str | Iterable[str] | None
 
 
 def check(
@@ -71,7 +71,7 @@ def check(
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
-    source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = (),
+    source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = None,
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)

@@ -150,7 +150,7 @@ class Settings(TypedDict, total=False):
     dest_options: Mapping[str, Any] | None
     allow_nonempty: bool
     keep_versions: int | str | None
-    exports: str | Iterable[str]
+    exports: str | Iterable[str] | None
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -199,7 +199,7 @@ def build(
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
-    keep_versions: int | str | None = None, exports: Any = (), waits: bool = False,
+    keep_versions: int | str | None = None, exports: Any = None, waits: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
 

@@ -28,7 +28,7 @@ FORMATS = {"delta": delta}
 def wanted(asked: Any, format: str, store: Store) -> tuple[str, ...]:
     """The formats that a user names, for a destination of files of a format; UsageError for anything else."""
     with about("exports"):
-        named = (asked,) if isinstance(asked, str) else asked
+        named = () if asked is None else (asked,) if isinstance(asked, str) else asked
         if not isinstance(named, Sequence):
             raise UsageError(f"exports={quoted(asked)} are not names of formats: say exports=('delta',).")
         found = tuple(dict.fromkeys(choose(name, tuple(FORMATS), "exports") for name in named))
