@@ -61,7 +61,7 @@ class Exports:
     def exports(self) -> dict[str, int]:
         """The exports: format → the version that it offers; one that lags is brought on by the next call, or by `export`.
 
-            {"delta": 12}
+            ledger.exports()  # {"delta": 12}
 
         0: nothing yet.
         """
@@ -72,6 +72,8 @@ class Exports:
         """End an export, and delete its metadata; data files stay, but for superseded ones that it has held.
 
             ledger.drop_export("delta")
+
+        format   as in `export`
 
         Raises UsageError if there is none.
         """
