@@ -94,14 +94,14 @@ FIELDS: list[tuple[str | int, ...]] = [
 ]  # fmt: skip
 
 
-def some(names: list[str], field: str) -> list[str]:
-    """A third of the names, other ones for each field: of a name it matters little which field holds it."""
-    return names[len(field) % 3 :: 3]
+# All names in all fields take minutes: a third of them here, other ones for each field, and all in the lane of what takes long.
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)], ids=["some names", "all names"])
 
 
+@EVERY
 @pytest.mark.parametrize("field", FIELDS, ids=lambda f: str(f[-1]))
-def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...]) -> None:
-    for name in some(NAMES, str(field[-1])):
+def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...], every: int) -> None:
+    for name in NAMES[len(str(field[-1])) % every :: every]:
         folder = tmp_path / str(NAMES.index(name))
         if (field[-1], name[:7]) == ("removes", "part-1-"):
             continue  # another job's data file may be removed
@@ -124,9 +124,10 @@ def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field
         assert len(list(out.glob("part-*"))) == 1, name
 
 
+@EVERY
 @pytest.mark.parametrize("field", [f[2:] for f in FIELDS if f[0] == "tasks"], ids=lambda f: str(f[-1]))
-def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...]) -> None:
-    for name in some(NAMES, str(field[-1])):
+def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...], every: int) -> None:
+    for name in NAMES[len(str(field[-1])) % every :: every]:
         folder = tmp_path / str(NAMES.index(name))
         head, _ = frozen(folder)
         out, beside = folder / "out", outside(folder)

@@ -231,7 +231,7 @@ def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name if i % 3 == 0 else pytest.param(name, marks=pytest.mark.services) for i, name in enumerate(OF_JVM)],
+    [name if i % 3 == 0 else pytest.param(name, marks=pytest.mark.nightly) for i, name in enumerate(OF_JVM)],
 )
 def test_records_of_jvm_hudi_s_tables(tmp_path: Path, name: str) -> None:
     """Of both types, with deletes, logs, rollbacks and overwrites: the history is that of the snapshots."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,6 @@ from quire.engine.exports import step as exports
 from quire.errors import UsageError, about, quoted
 from quire.interrupts import interruptible
 from quire.storage import connect, destination
-from quire.storage.within import is_table
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,7 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
         raise UsageError(f"{store.url} holds nothing of quire's. Check the spelling.")
     before = Log(store).refresh()
     log = protocol.recover(store, abort).refresh()
-    late = [] if is_table(store) else exports.behind(log)
-    for one in late:
-        exports.export(log, one)
-    if late:
-        protocol.retire(log)  # what these have held
+    exports.catch_up(log, warnings.warn)
     new = log.since(before.tip)
     others = [e for e in new if isinstance(e, Foreign)]
     return Recovered(

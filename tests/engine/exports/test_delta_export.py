@@ -16,7 +16,7 @@ import pytest
 from delta_log import commits, offered
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_retire import STEPS, History, rows
+from test_retire import STEPS, History, Killed, kill, rows
 from writes import write as write_rows
 
 import quire
@@ -24,6 +24,7 @@ from gathering import gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.engine.exports import delta, delta_types
 from quire.errors import FormatError, RefusedError, StorageError, UsageError
+from quire.formats import partition_columns
 from quire.storage.local import LocalStore
 
 LOCAL = LocalRunner()
@@ -163,6 +164,8 @@ def test_a_commit_of_another_program_stops_the_export_and_superseded_files_stay(
     assert "the export delta has not come so far" in str(report)
     assert len(list(dest.glob("*.parquet"))) == 2, "what the Delta table names is there"
     assert "the export delta of" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="ends it"):
+        assert quire.recover(dest).version
     with refused(RefusedError, 2, f"{1:020}.json is a commit of another program", "drop_export"):
         Ledger(dest).export("delta")
     Ledger(dest).drop_export("delta")
@@ -183,6 +186,69 @@ def test_an_empty_commit_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None
     empty.unlink()
     Ledger(dest).export("delta")
     assert contents(dest) == ["a", "b"]
+
+
+@pytest.mark.parametrize("version", [0, -5, 10**6, 1 << 70, "x"], ids=str)
+def test_a_commit_that_offers_a_version_that_never_was_does_not_get_into_the_log(tmp_path: Path, version: Any) -> None:
+    dest = tmp_path / "out"
+    gather(write(tmp_path / "in", {"a": b"a"}), dest, **HERE)
+    first = dest / "_delta_log" / f"{0:020}.json"
+    info, *rest = map(json.loads, first.read_text().splitlines())
+    info["commitInfo"]["quire"]["version"] = version
+    first.write_text("".join(json.dumps(action) + "\n" for action in (info, *rest)))
+    assert "behind" in gather(write(tmp_path / "in", {"a": b"new"}), dest, on_change="reprocess", **HERE).exports[0]
+    with refused(quire.QuireError, 2, "drop_export('delta')"):
+        Ledger(dest).export("delta")
+    assert len(list(dest.glob("*.parquet"))) == 2, "what it may offer stays"
+    Ledger(dest).drop_export("delta")
+    Ledger(dest).export("delta")
+    assert contents(dest) == rows(dest) == ["new"]
+
+
+def test_an_export_that_is_refused_at_once_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dest = tmp_path / "out"
+    gather(write(tmp_path / "in", {"a": b"a"}), dest, transform="raw", format="parquet")
+
+    def refusing(*_: Any) -> Any:
+        raise RefusedError("no such type")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_types, "fields", refusing)
+        with refused(RefusedError, 2, "no such type"):
+            Ledger(dest).export("delta")
+    assert Ledger(dest).exports() == {}
+    gather(write(tmp_path / "in", {"a": b"new"}), dest, transform="raw", format="parquet", on_change="reprocess")
+    assert len(list(dest.glob("*.parquet"))) == 1
+
+
+def test_a_damaged_data_file_is_one_line(tmp_path: Path) -> None:
+    dest = tmp_path / "out"
+    gather(write(tmp_path / "in", {"a": b"a"}), dest, transform="raw", format="parquet")
+    next(dest.glob("*.parquet")).write_bytes(b"PAR1 nothing PAR1")
+    with refused(FormatError, 2, "is damaged (ArrowInvalid)"):
+        Ledger(dest).export("delta")
+
+
+def test_a_call_that_died_while_it_ended_an_export_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dest = tmp_path / "out"
+    gather(write(tmp_path / "in", {"a": b"a"}), dest, **HERE)
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "remove", kill)
+        with pytest.raises(Killed):
+            Ledger(dest).drop_export("delta")
+    assert (Ledger(dest).exports(), (dest / "_delta_log").exists()) == ({}, True)
+    Ledger(dest).drop_export("delta")
+    assert not (dest / "_delta_log").exists()
+    with refused(UsageError, 2, "has no export 'delta'"):
+        Ledger(dest).drop_export("delta")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"), [("5", pa.uint64(), "5"), ("+5", pa.uint8(), "5"), ("2026-11-26", pa.date64(), "2026-11-26")]
+)
+def test_values_of_all_types_that_make_directories_have_a_text(value: str, kind: pa.DataType, text: str) -> None:
+    named = delta_types.of(partition_columns.for_spark(kind), "k", "")
+    assert delta._add(f"k={value}/f", 1, 1, {"k": named}, change=True)["partitionValues"] == {"k": text}
 
 
 def test_another_program_s_log_is_left_alone(tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="export"):
     """Another format's metadata offers this version of the destination to its readers; files that it names stay where they are."""
 
-    name: str  # of the format
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z]{1,40}$")]  # of the format
     version: Natural | None  # 0: it is wanted, and offers nothing yet; None: it is not wanted any more
     time: str
     commit: Natural = 0  # the number of its own commit of that version

@@ -192,14 +192,16 @@ def waiting(log: Log) -> set[str]:
 
 def superseded(log: Log, jobs: Iterable[str]) -> Superseded:
     """The data files that some jobs have superseded."""
-    files = held = 0
+    files = held = last = 0
     gone = retired(log)[1]
     for commit in map(log.outcome, jobs):
         if isinstance(commit, Commit) and commit.closer != TABLE:
             removed = sum(len(task.coverage.removes) for task in log.kept(commit))
-            files, held = files + removed, held + (removed if log.published_at(commit.job) > gone else 0)
-    lagging = [name for name, one in exports(log).items() if (one.version or 0) < log.settled_version()]
-    return Superseded(files, held, tuple(sorted(log.pins())) if held else (), tuple(lagging) if held else ())
+            files += removed
+            if removed and (at := log.published_at(commit.job)) > gone:
+                held, last = held + removed, max(last, at)
+    lagging = [name for name, one in exports(log).items() if (one.version or 0) < last]
+    return Superseded(files, held, tuple(sorted(log.pins())) if held else (), tuple(lagging))
 
 
 def _sync(store: Store, gone: Iterable[str]) -> None:

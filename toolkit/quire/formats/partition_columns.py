@@ -48,15 +48,6 @@ def _kind(values: list[Any]) -> pa.DataType:
     return pa.string()
 
 
-def both(one: str, other: str) -> str:
-    """The type of a column of which some values have one and some another; types by the names that Delta gives them."""
-    if one == other:
-        return one
-    if {one, other} == {"integer", "long"}:
-        return "long"
-    return "double" if {one, other} == {"integer", "double"} else "string"
-
-
 def _is_date(text: str) -> bool:
     try:
         dt.date.fromisoformat(text)

@@ -10,7 +10,7 @@ from quire.commit import protocol
 from quire.commit.exports import exports as there
 from quire.commit.log import Log
 from quire.engine.exports import step
-from quire.errors import UsageError, choose
+from quire.errors import RefusedError, UsageError, choose
 from quire.interrupts import all_interruptible
 from quire.ledger.refusals import not_of_tables
 from quire.storage import Store
@@ -90,7 +90,12 @@ def _export(store: Store, format: str) -> Exported:
         raise UsageError(f"there is nothing to export in {store.url}: no commit is published. Run quire consolidate first.")
     step.want(log, (format,))
     late = {one.name: one for one in step.behind(log)}
-    done = step.export(log, late[format]) if format in late else there(log)[format]
+    try:
+        done = step.export(log, late[format]) if format in late else there(log)[format]
+    except RefusedError:
+        if not there(log)[format].version:
+            step.end(log, format)  # it has offered nothing, and would hold superseded files for ever
+        raise
     protocol.retire(log)  # what it has held
     return Exported(store.url, format, done.version or 0, done.commit)
 
@@ -99,6 +104,6 @@ def _drop(store: Store, format: str) -> None:
     """End an export; UsageError if there is none."""
     choose(format, tuple(step.FORMATS), "format")
     log = protocol.recover(store)
-    if format not in there(log):
+    if format not in there(log) and not step.FORMATS[format].check_free(store):  # else a call that ended it has died
         raise UsageError(f"{store.url} has no export {format!r}. ledger.exports() lists them.")
     step.end(log, format)

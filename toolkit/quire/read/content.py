@@ -92,7 +92,7 @@ def content(store: Store, url: str, options: Mapping[str, Any] | None = None, ve
     tasks = (t for _, c in log.recent(at) for t in log.in_effect(c, at, reader=True))
     folders = {segment: t.folder for t in tasks if (segment := t.coverage.segment)}
     kept = {} if version is None else retire.places(store)
-    return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, _by(log, spec), kept)
+    return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, schemas.by(log, spec), kept)
 
 
 def live(store: Store, version: int | None = None) -> tuple[Spec | None, list[LiveFile], Fold]:
@@ -116,14 +116,6 @@ def _log(store: Store, version: int | None) -> tuple[Log, int]:
             f"them); ledger.pin() holds a version, and keep_versions keeps older ones."
         )
     return log.at(version), version
-
-
-def _by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
-    """The column by whose values quire has put rows into directories, with the type that it had; none without such a column."""
-    if not spec.by:
-        return {}
-    columns = schemas.frozen(log) or parquet.RECORDS
-    return {spec.by: columns.field(spec.by).type if spec.by in columns.names else pa.date32()}
 
 
 @contextmanager

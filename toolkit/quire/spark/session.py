@@ -128,7 +128,8 @@ def _make_active(running: SparkSession) -> None:
 
     Another Python thread has a JVM thread of its own; so has this one after a Ctrl-C that met a call of the JVM's.
     """
-    if running.getActiveSession() is None:
+    connected = hasattr(running, "is_stopped")  # over Spark Connect it is the server that looks
+    if not connected and running.getActiveSession() is None:
         running.createDataFrame([], "made_active int")  # sets it
 
 

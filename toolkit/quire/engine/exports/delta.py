@@ -24,6 +24,7 @@ from quire.coverage.live import LiveFile, live
 from quire.engine.exports import delta_types
 from quire.errors import FormatError, NotFoundError, RefusedError
 from quire.formats import parquet, partition_columns, partitions
+from quire.formats.damage import ARROW
 from quire.sources.transforms import schemas
 from quire.storage import Store
 
@@ -31,7 +32,6 @@ FOLDER = "_delta_log"
 EVERY = 50  # commits from one checkpoint to the next
 APP = "quire"
 _LAST = f"{FOLDER}/_last_checkpoint"
-_KINDS = {kind: partition_columns.for_spark(arrow) for kind, arrow in delta_types.ARROW.items()}
 
 
 class _Tip(NamedTuple):
@@ -43,15 +43,15 @@ class _Tip(NamedTuple):
     id: str
 
 
-def check_free(store: Store) -> None:
-    """RefusedError where another program has a log."""
+def check_free(store: Store) -> bool:
+    """Whether a log of ours is there; RefusedError where another program's is."""
     numbers = _numbers(store)
     try:
-        there = numbers and _read(store, max(numbers))
+        return bool(numbers and _read(store, max(numbers)))
     except RefusedError:
-        there = None
-    if numbers and not there:
-        raise RefusedError(f"{store.url} holds a Delta table of another program, in {FOLDER}/. An export needs another destination.")
+        raise RefusedError(
+            f"{store.url} holds a Delta table of another program, in {FOLDER}/. An export needs another destination."
+        ) from None
 
 
 def remove(store: Store) -> None:
@@ -63,6 +63,8 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
     """Let the log offer a settled version, or a later one; returns it, and the number of Delta's commit (0 also where nothing is there)."""
     store, tip = log.store, _tip(log.store, one.commit)
     while True:
+        if tip:
+            _check_version(log, tip)
         if tip and one.version and tip.number == one.commit:
             tip = tip._replace(version=max(tip.version, one.version))  # nothing had changed up to there
         if tip and tip.version >= version:
@@ -76,6 +78,18 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
                 _checkpoint(log, new)
             return version, new.number
         tip = _read(store, new.number)  # somebody else's call was first
+
+
+def _check_version(log: Log, tip: _Tip) -> None:
+    """FormatError where a commit offers what the destination never had: an entry that believed it would hold files for ever, or none."""
+    if tip.version > log.tip:
+        log.refresh()  # somebody else has gone on
+    if not 0 < tip.version <= log.tip:
+        raise FormatError(
+            f"{log.store.url}/{_name(tip.number)} offers version {tip.version:,}, and the destination has the versions 1 to {log.tip:,}: "
+            f"it is another destination's, or damaged. ledger.drop_export('delta') takes the log away, and ledger.export('delta') makes it "
+            f"anew."
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------------ the last commit
@@ -119,7 +133,10 @@ def _read(store: Store, number: int) -> _Tip:
     try:
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
         said = next(each["commitInfo"][APP] for each in actions if APP in each.get("commitInfo", {}))
-        return _Tip(number, int(said["version"]), {str(key): str(kind) for key, kind in said["partitions"].items()}, str(said["id"]))
+        made = {str(key): str(kind) for key, kind in said["partitions"].items()}
+        if not set(made.values()) <= delta_types.ARROW.keys():
+            raise ValueError("a type that no partition column has")
+        return _Tip(number, int(said["version"]), made, str(said["id"]))
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
         raise RefusedError(
             f"{store.url}/{name} is a commit of another program, and an export takes none: it offers what quire has committed. Nothing was "
@@ -171,8 +188,7 @@ def _head(tip: _Tip) -> Iterator[dict[str, Any]]:
 
 def _table(log: Log, tip: _Tip, file: str) -> Iterator[dict[str, Any]]:
     """The columns of the table, and what readers and writers have to know; `file`: a data file, which says its own columns."""
-    own = parquet.open_file(log.store, file).schema_arrow
-    fields, unzoned = delta_types.fields(own, tip.made, log.store.url)
+    fields, unzoned = delta_types.fields(_own(log.store, file), tip.made, log.store.url)
     features = ["timestampNtz"] if unzoned else []
     reading = {"minReaderVersion": 3, "readerFeatures": features} if features else {"minReaderVersion": 1}
     yield {"protocol": reading | {"minWriterVersion": 7, "writerFeatures": [*features, "quireExport"]}}
@@ -185,6 +201,14 @@ def _table(log: Log, tip: _Tip, file: str) -> Iterator[dict[str, Any]]:
     }  # fmt: skip
 
 
+def _own(store: Store, name: str) -> pa.Schema:
+    """The columns of a data file."""
+    try:
+        return parquet.open_file(store, name).schema_arrow
+    except ARROW as e:
+        raise FormatError(f"the data file {store.url}/{name} is damaged ({type(e).__name__}). ledger.forget(file=…) takes it out.") from e
+
+
 def _add(name: str, size: int, records: int, made: Mapping[str, str], *, change: bool) -> dict[str, Any]:
     values = {key: _text(name, key, kind) for key, kind in made.items()}
     return {
@@ -195,7 +219,7 @@ def _add(name: str, size: int, records: int, made: Mapping[str, str], *, change:
 
 def _text(name: str, key: str, kind: str) -> str | None:
     """The value of a partition column as Delta writes it; there, empty text is a missing value."""
-    value = partition_columns.value(name, key, _KINDS[kind])[0].as_py()
+    value = partition_columns.value(name, key, delta_types.ARROW[kind])[0].as_py()
     return None if value is None or value == "" else str(value).lower() if kind == "boolean" else str(value)
 
 
@@ -204,9 +228,7 @@ def _made(log: Log, files: Iterable[str]) -> dict[str, str]:
     names, spec = list(files), log.spec()
     if spec is None or spec.layout != "directories" or not names:
         return {}
-    columns = schemas.frozen(log) or parquet.RECORDS
-    by = {spec.by: columns.field(spec.by).type if spec.by in columns.names else pa.date32()} if spec.by else {}
-    found = partition_columns.of(names, parquet.open_file(log.store, names[0]).schema_arrow.names, by)
+    found = partition_columns.of(names, _own(log.store, names[0]).names, schemas.by(log, spec))
     return {key: delta_types.of(kind, key, log.store.url) for key, kind in found.items()}
 
 
@@ -222,7 +244,7 @@ def _joined(log: Log, before: Mapping[str, str], files: list[str]) -> dict[str, 
         )
     # A column without a value in them says nothing of its type.
     said = {key for name in files for key, value in partitions.values(name).items() if value is not None}
-    return {key: partition_columns.both(kind, made[key]) if key in said else kind for key, kind in before.items()}
+    return {key: delta_types.both(kind, made[key]) if key in said else kind for key, kind in before.items()}
 
 
 def _now() -> int:

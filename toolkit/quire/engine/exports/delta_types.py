@@ -12,6 +12,7 @@ from quire.errors import RefusedError, quoted
 ARROW: dict[str, pa.DataType] = {
     "string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "short": pa.int16(), "byte": pa.int8(), "float": pa.float32(),
     "double": pa.float64(), "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(),
+    "decimal(20,0)": pa.decimal128(20, 0),
 }  # fmt: skip
 _NAMED = {kind: name for name, kind in ARROW.items()} | {
     pa.large_string(): "string", pa.string_view(): "string", pa.large_binary(): "binary", pa.binary_view(): "binary", pa.date64(): "date",
@@ -25,6 +26,15 @@ def fields(own: pa.Schema, made: Mapping[str, str], where: str) -> tuple[list[di
     types = {field.name: of(field.type, field.name, where) for field in own} | dict(made)
     found = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
     return found, "timestamp_ntz" in str(list(types.values()))
+
+
+def both(one: str, other: str) -> str:
+    """The type of a partition column of which some values have one and some another."""
+    if one == other:
+        return one
+    if {one, other} == {"integer", "long"}:
+        return "long"
+    return "double" if {one, other} == {"integer", "double"} else "string"
 
 
 def of(kind: pa.DataType, column: str, where: str) -> Any:

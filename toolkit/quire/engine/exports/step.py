@@ -53,10 +53,13 @@ def _want(name: str, log: Log) -> Entry | None:
 
 def behind(log: Log) -> list[Export]:
     """The exports that do not offer the version of now."""
+    there = exports(log)
+    if not there:
+        return []
     until = log.settled_version()
     # One that a checkpoint is ahead of is brought on, too, so that nobody reads entries again and again that the checkpoint stands for.
     return [
-        one for one in exports(log).values()
+        one for one in there.values()
         if (one.version or 0) < until and ((one.version or 0) < log.merged or any(log.commits(one.version or 0, until)))
     ]  # fmt: skip
 
@@ -93,7 +96,9 @@ def keep_up(log: Log, say: Callable[[str], object]) -> None:
         try:
             export(log, one)
         except QuireError as e:
-            say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {e}")
+            say(
+                f"the export {one.name} of {log.store.url} lags at version {one.version}: {str(e).rstrip('.')}. ledger.drop_export({one.name!r}) ends it."
+            )
     protocol.retire(log)
 
 

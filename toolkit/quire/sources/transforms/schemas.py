@@ -13,8 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from quire.commit.entries import Spec
 from quire.commit.log import Log
 from quire.errors import RefusedError, UsageError, about, quoted
+from quire.formats import parquet
 from quire.sources.transforms import columns
 from quire.sources.transforms.functions import WrongTypeError
 
@@ -52,6 +54,14 @@ def frozen(log: Log) -> pa.Schema | None:
     """The columns that the rows of a destination have, where a plan has frozen them."""
     found = log.frozen()
     return parse(found) if found else None
+
+
+def by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
+    """The column by whose values quire has put rows into directories, with the type that it had; none without such a column."""
+    if not spec.by:
+        return {}
+    found = frozen(log) or parquet.RECORDS
+    return {spec.by: found.field(spec.by).type if spec.by in found.names else pa.date32()}
 
 
 def agreed(there: pa.Schema | None, said: pa.Schema | None, dest: str) -> pa.Schema | None:
