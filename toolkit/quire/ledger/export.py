@@ -44,7 +44,7 @@ class Exports:
         """Offer the destination as a table of another format, too, over the same Parquet files; each later commit keeps it in step.
 
             ledger.export("delta")
-            spark.read.format("delta").load("/data/out")  # or deltalake, DuckDB's delta_scan, Trino, Athena, …
+            deltalake.DeltaTable("/data/out").to_pandas()  # or DuckDB's delta_scan, and other readers of Delta
 
         format   "delta": a log of Delta Lake, in `_delta_log`
 

@@ -96,9 +96,8 @@ def keep_up(log: Log, say: Callable[[str], object]) -> None:
         try:
             export(log, one)
         except QuireError as e:
-            say(
-                f"the export {one.name} of {log.store.url} lags at version {one.version}: {str(e).rstrip('.')}. ledger.drop_export({one.name!r}) ends it."
-            )
+            why = str(e).rstrip(".")
+            say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {why}. ledger.drop_export({one.name!r}) ends it.")
     protocol.retire(log)
 
 
