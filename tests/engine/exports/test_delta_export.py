@@ -278,11 +278,13 @@ def test_an_export_that_cannot_be_written_lags_and_the_next_call_brings_it_on(tm
         assert report.files == 1
         assert "behind the newest one" in report.exports[0]
         assert contents(dest) == ["a", "b"], "what it offers is whole, and there"
+        for content in (b"came", b"went"):
+            gather(write(tmp_path / "in", {"c": content}), dest, on_change="reprocess", **HERE)
     report = gather(tmp_path / "in", dest, **HERE)
     assert report.files == 0
     assert "behind" not in report.exports[0]
-    assert contents(dest) == rows(dest) == ["b", "new"]
-    assert len(list(dest.glob("*.parquet"))) == 2
+    assert contents(dest) == rows(dest) == ["b", "new", "went"], "and nothing of what came and went meanwhile"
+    assert len(list(dest.glob("*.parquet"))) == 3
 
 
 def test_a_log_that_was_deleted_is_made_anew_and_a_gap_is_one_line(tmp_path: Path) -> None:
