@@ -22,6 +22,7 @@ from test_writes import COLUMNS, create, frame, write
 
 from gathering import refused
 from quire.errors import QuireError, RefusedError, TransientError, UsageError
+from quire.storage.address import readable
 from quire.table.format.config import TableConfig
 from quire.table.format.schema import with_meta
 from quire.table.hive import definition, thrift
@@ -221,10 +222,10 @@ def test_values_of_partitions_follow_from_their_paths() -> None:
 )  # fmt: skip
 def test_a_location_is_a_url_that_hadoop_knows(url: str, given: str | None, found: str) -> None:
     if found:
-        assert definition.readable(url, given) == found
+        assert readable(url, given) == found
         return
     with refused(UsageError, 2, "location"):
-        definition.readable(url, given)
+        readable(url, given)
 
 
 # ------------------------------------------------------------------------------------------------------------- calls that die

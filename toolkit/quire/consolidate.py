@@ -72,7 +72,7 @@ def consolidate(
     allow_nonempty       allow a destination that holds other files
     keep_versions  how many older versions of the destination stay readable from now on: a number of versions, or a time ("1 day"). Left
                  out: as before; at first "1 hour", in S3 and in Azure without directories none
-    exports      ("delta",): from now on the destination is a Delta table, too, over the same Parquet files, in step with each commit
+    exports      ("delta", "iceberg"): from now on it is a table of these formats, too, over the same files, in step with each commit
     every, max_runs   again and again, "1 min" apart, until a signal (which lets the commit under way end) or `max_runs`
     storage_options, source_options, dest_options   for the stores
     progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta_log import commits, offered
+from exported import play
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_retire import STEPS, History, Killed, kill, rows
@@ -46,25 +47,13 @@ def contents(dest: Path) -> list[str]:
     return sorted(value.decode() for value in seen(dest).column("content").to_pylist())
 
 
-class Exported(History):
-    """The histories of superseded files, with an export that each call keeps in step."""
-
-    def play(self, steps: list[str], seed: int) -> None:
-        for i, step in enumerate(["run", *steps]):
-            getattr(self, step)(i, (seed + i) % 5)
-            if i == 0:
-                Ledger(self.dest).export("delta")
-            if step != "killed" or self.pinned is None:
-                assert contents(self.dest) == rows(self.dest) == sorted(self.gathered.values()), f"after {step}"
-
-
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, seed=st.integers(0, 4))
 def test_after_any_history_readers_of_delta_agree_with_the_ledger(
     steps: list[str], seed: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta, "EVERY", 3)
-    Exported(tmp_path_factory.mktemp("history"), monkeypatch).play(steps, seed)
+    play(History(tmp_path_factory.mktemp("history"), monkeypatch), "delta", contents, steps, seed)
 
 
 @pytest.mark.chaos
@@ -74,7 +63,7 @@ def test_after_very_many_histories_readers_of_delta_agree_with_the_ledger(
     steps: list[str], seed: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta, "EVERY", 3)
-    Exported(tmp_path_factory.mktemp("history"), monkeypatch).play(steps, seed)
+    play(History(tmp_path_factory.mktemp("history"), monkeypatch), "delta", contents, steps, seed)
 
 
 NOON = dt.datetime(2026, 11, 26, 12)  # noqa: DTZ001 (of no zone)
@@ -360,7 +349,7 @@ def test_a_wrong_name_is_one_line(tmp_path: Path, exports: Any, said: str) -> No
 def test_what_has_no_export_is_one_line(tmp_path: Path) -> None:
     gather(write(tmp_path / "in", {"a": b"a\n"}), tmp_path / "out")
     ledger = Ledger(tmp_path / "out")
-    with refused(RefusedError, 2, "holds lines, and an export is a table of Parquet files"):
+    with refused(RefusedError, 2, "holds lines, and delta is a table of Parquet files"):
         ledger.export("delta")
     with refused(UsageError, 2, "has no export 'delta'"):
         ledger.drop_export("delta")

@@ -73,7 +73,7 @@ _JOB = [
     click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined, if they must be held whole."),
     click.option("--keep-versions", help="Older versions that stay readable from now on: 3, or '1 day'."),
-    click.option("--exports", multiple=True, help="delta: from now on a table of this format, too, over the same Parquet files."),
+    click.option("--exports", multiple=True, help="delta, iceberg or symlinks: from now on in this format, too, over the same files."),
     click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),
     click.option("--operation", help="Into a table: upsert (default), insert or bulk_insert."),
     MASTER,

@@ -93,15 +93,18 @@ def keep_versions(dest: str, keep: str, as_json: bool) -> None:
 @click.command()
 @click.argument("dest")
 @click.argument("format")
+@click.option("--catalog", help="Of iceberg: a catalog that shall know it, too, by its name in pyiceberg's configuration.")
+@click.option("--table", help="Its name there, as db.events.")
+@click.option("--location", help="Of iceberg and symlinks: the URL by which readers find DEST, as hdfs://host:8020/out.")
 @click.option("--drop", is_flag=True, help="End the export, and delete its metadata.")
 @AS_JSON
-def export(dest: str, format: str, drop: bool, as_json: bool) -> None:
-    """Offer DEST as a table of another format (delta), too, over the same Parquet files, in step with each later commit."""
+def export(dest: str, format: str, catalog: str | None, table: str | None, location: str | None, drop: bool, as_json: bool) -> None:
+    """Offer DEST as a table of another format (delta, iceberg, symlinks), too, over the same files, in step with each later commit."""
     ledger = quire.Ledger(dest)
     if drop:
         ledger.drop_export(format)
     else:
-        show(ledger.export(format), as_json)
+        show(ledger.export(format, catalog=catalog, table=table, location=location), as_json)
 
 
 @click.command()

@@ -300,6 +300,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: Natural | None  # 0: it is wanted, and offers nothing yet; None: it is not wanted any more
     time: str
     commit: Natural = 0  # the number of its own commit of that version
+    options: dict[str, str] = {}  # by which readers find it, beside the destination: a catalog's name, a location
     format: int = FORMAT
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from quire.commit import protocol
 from quire.commit.exports import exports as there
 from quire.commit.log import Log
 from quire.engine.exports import step
-from quire.errors import RefusedError, UsageError, choose
+from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger.refusals import not_of_tables
 from quire.storage import Store
@@ -40,20 +41,27 @@ class Exports:
         raise NotImplementedError
 
     @not_of_tables
-    def export(self, format: str) -> Exported:
+    def export(self, format: str, *, catalog: str | None = None, table: str | None = None, location: str | None = None) -> Exported:
         """Offer the destination as a table of another format, too, over the same Parquet files; each later commit keeps it in step.
 
             ledger.export("delta")
             deltalake.DeltaTable("/data/out").to_pandas()  # or DuckDB's delta_scan, and other readers of Delta
+            ledger.export("iceberg", catalog="prod", table="db.events")
+            pyiceberg.table.StaticTable.from_metadata("/data/out/_iceberg")  # or DuckDB's iceberg_scan, or the catalog's table
 
-        format   "delta": a log of Delta Lake, in `_delta_log`
+        format     "delta": a log of Delta Lake, in `_delta_log`; "iceberg": metadata of Iceberg, in `_iceberg`;
+                   "symlinks": manifests for Hive's SymlinkTextInputFormat, in `_symlinks`, also of lines
+        catalog    of Iceberg: a catalog that shall know it, too, by its name in pyiceberg's configuration
+        table      its name there, as "db.events"
+        location   of Iceberg and symlinks, which hold whole addresses: the URL by which readers find the destination; default: its own
 
         Its readers see whole commits alone, and superseded files stay in the directory until it has come so far. It offers the version of
         now; whoever reads an older one of its versions may find files gone, but for what a `pin` holds. Other programs may not write to
         it. Returns an `Exported`. Raises RefusedError for what is not Parquet, a column that the format does not have, or another
-        program's table in the same place.
+        program's table in the same place; UsageError for a catalog that is not configured.
         """
-        done = _export(self._store, format)
+        given = {"catalog": catalog, "table": table, "location": location}
+        done = _export(self._store, format, {key: value for key, value in given.items() if value is not None})
         self.refresh()
         return done
 
@@ -81,17 +89,19 @@ class Exports:
         self.refresh()
 
 
-def _export(store: Store, format: str) -> Exported:
+def _export(store: Store, format: str, options: Mapping[str, Any]) -> Exported:
     """Bring an export to the version of now; it is kept in step from here on."""
     choose(format, tuple(step.FORMATS), "format")
+    for key, value in options.items():
+        if not isinstance(value, str) or not 0 < len(value) <= 1_000:
+            raise UsageError(f"{key} takes a text, as 'prod', and not {quoted(value, 80)}")
     log = protocol.recover(store)
-    step.check_kind(log)
+    step.check_kind(log, format)
     if not log.tip:
         raise UsageError(f"there is nothing to export in {store.url}: no commit is published. Run quire consolidate first.")
-    step.want(log, (format,))
-    late = {one.name: one for one in step.behind(log)}
+    step.want(log, (format,), options)
     try:
-        done = step.export(log, late[format]) if format in late else there(log)[format]
+        done = step.export(log, there(log)[format])
     except RefusedError:
         if not there(log)[format].version:
             step.end(log, format)  # it has offered nothing, and would hold superseded files for ever

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -19,16 +19,13 @@ import pyarrow.parquet as pq
 
 from quire.commit.entries import Export
 from quire.commit.log import Log
-from quire.coverage.fold import fold
-from quire.coverage.live import LiveFile, live
-from quire.engine.exports import delta_types
+from quire.engine.exports import delta_types, offered
 from quire.errors import FormatError, NotFoundError, RefusedError
-from quire.formats import parquet, partition_columns, partitions
-from quire.formats.damage import ARROW
-from quire.sources.transforms import schemas
+from quire.formats import partition_columns
 from quire.storage import Store
 
 FOLDER = "_delta_log"
+PARQUET_ALONE = True
 EVERY = 50  # commits from one checkpoint to the next
 APP = "quire"
 _LAST = f"{FOLDER}/_last_checkpoint"
@@ -54,6 +51,15 @@ def check_free(store: Store) -> bool:
         ) from None
 
 
+def check_options(_: Store, options: Mapping[str, str]) -> None:
+    """UsageError for options: there are none."""
+    offered.take(options, format="delta")
+
+
+def release(_: Export) -> None:
+    """Nobody else knows of it."""
+
+
 def remove(store: Store) -> None:
     """Take the log away."""
     store.remove_tree(FOLDER)
@@ -64,7 +70,7 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
     store, tip = log.store, _tip(log.store, one.commit)
     while True:
         if tip:
-            _check_version(log, tip)
+            offered.check_version(log, tip.version, _name(tip.number), "delta")
         if tip and one.version and tip.number == one.commit:
             tip = tip._replace(version=max(tip.version, one.version))  # nothing had changed up to there
         if tip and tip.version >= version:
@@ -78,18 +84,6 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
                 _checkpoint(log, new)
             return version, new.number
         tip = _read(store, new.number)  # somebody else's call was first
-
-
-def _check_version(log: Log, tip: _Tip) -> None:
-    """FormatError where a commit offers what the destination never had: an entry that believed it would hold files for ever, or none."""
-    if tip.version > log.tip:
-        log.refresh()  # somebody else has gone on
-    if not 0 < tip.version <= log.tip:
-        raise FormatError(
-            f"{log.store.url}/{_name(tip.number)} offers version {tip.version:,}, and the destination has the versions 1 to {log.tip:,}: "
-            f"it is another destination's, or damaged. ledger.drop_export('delta') takes the log away, and ledger.export('delta') makes it "
-            f"anew."
-        )
 
 
 # ------------------------------------------------------------------------------------------------------------------ the last commit
@@ -110,8 +104,7 @@ def _newest(store: Store) -> int | None:
         return None
     if len(numbers) <= max(numbers):
         raise FormatError(
-            f"{store.url}/{FOLDER} lacks commits before number {max(numbers)}: no reader can make out the table. "
-            f"ledger.drop_export('delta') takes the log away, and ledger.export('delta') makes it anew."
+            f"{store.url}/{FOLDER} lacks commits before number {max(numbers)}: no reader can make out the table. {offered.anew('delta')}"
         )
     return max(numbers)
 
@@ -147,10 +140,10 @@ def _read(store: Store, number: int) -> _Tip:
 # ---------------------------------------------------------------------------------------------------------------- what is written
 def _first(log: Log, version: int) -> tuple[_Tip, list[dict[str, Any]]] | None:
     """The first commit: all data files of a version; None where there are none."""
-    files = list(live(log, fold(log, version, reader=True), reader=True))
+    files = offered.files(log, version)
     if not files:
         return None
-    made = _made(log, [file.name for file in files])
+    made = _kinds(offered.made(log, [file.name for file in files]), log.store.url)
     tip = _Tip(0, version, made, str(uuid.uuid4()))
     adds = ({"add": _add(file.name, file.size, file.records, made, change=True)} for file in files)
     return tip, [*_head(tip), *_table(log, tip, files[0].name), *adds]
@@ -158,23 +151,16 @@ def _first(log: Log, version: int) -> tuple[_Tip, list[dict[str, Any]]] | None:
 
 def _next(log: Log, tip: _Tip, version: int) -> tuple[_Tip, list[dict[str, Any]]] | None:
     """The next commit: what the commits since the last one have added and removed; None where that is nothing."""
-    added, gone = dict[str, tuple[Any, bool]](), dict[str, bool]()
-    for _, commit in log.commits(tip.version, version):
-        change = commit.verb != "compact"  # else the same rows in other files
-        for task in log.in_effect(commit, version, reader=True):
-            added |= {file.name: (file, change) for file in task.data_files}
-            gone |= dict.fromkeys(task.coverage.removes, change)
-    both = added.keys() & gone.keys()
-    new = {name: said for name, said in added.items() if name not in both}
-    if not new and not gone.keys() - both:
+    changed = offered.between(log, tip.version, version)
+    if not changed:
         return None
-    made = _joined(log, tip.made, list(new))
+    before = {key: delta_types.ARROW[kind] for key, kind in tip.made.items()}
+    made = _kinds(offered.joined(log, before, list(changed.added), "delta"), log.store.url)
     found = _Tip(tip.number + 1, version, made, tip.id)
-    table = _table(log, found, next(iter(new))) if made != tip.made else ()
-    adds = ({"add": _add(name, file.size, file.records, made, change=change)} for name, (file, change) in new.items())
+    table = _table(log, found, next(iter(changed.added))) if made != tip.made else ()
+    adds = ({"add": _add(name, file.size, file.records, made, change=change)} for name, (file, change) in changed.added.items())
     removes = (
-        {"remove": {"path": quote(name), "deletionTimestamp": _now(), "dataChange": change}}
-        for name, change in gone.items() if name not in both
+        {"remove": {"path": quote(name), "deletionTimestamp": _now(), "dataChange": change}} for name, change in changed.gone.items()
     )  # fmt: skip
     return found, [*_head(found), *table, *adds, *removes]
 
@@ -188,7 +174,7 @@ def _head(tip: _Tip) -> Iterator[dict[str, Any]]:
 
 def _table(log: Log, tip: _Tip, file: str) -> Iterator[dict[str, Any]]:
     """The columns of the table, and what readers and writers have to know; `file`: a data file, which says its own columns."""
-    fields, unzoned = delta_types.fields(_own(log.store, file), tip.made, log.store.url)
+    fields, unzoned = delta_types.fields(offered.own(log.store, file), tip.made, log.store.url)
     features = ["timestampNtz"] if unzoned else []
     reading = {"minReaderVersion": 3, "readerFeatures": features} if features else {"minReaderVersion": 1}
     yield {"protocol": reading | {"minWriterVersion": 7, "writerFeatures": [*features, "quireExport"]}}
@@ -199,14 +185,6 @@ def _table(log: Log, tip: _Tip, file: str) -> Iterator[dict[str, Any]]:
             "configuration": {}, "createdTime": _now(),
         }
     }  # fmt: skip
-
-
-def _own(store: Store, name: str) -> pa.Schema:
-    """The columns of a data file."""
-    try:
-        return parquet.open_file(store, name).schema_arrow
-    except ARROW as e:
-        raise FormatError(f"the data file {store.url}/{name} is damaged ({type(e).__name__}). ledger.forget(file=…) takes it out.") from e
 
 
 def _add(name: str, size: int, records: int, made: Mapping[str, str], *, change: bool) -> dict[str, Any]:
@@ -223,28 +201,9 @@ def _text(name: str, key: str, kind: str) -> str | None:
     return None if value is None or value == "" else str(value).lower() if kind == "boolean" else str(value)
 
 
-def _made(log: Log, files: Iterable[str]) -> dict[str, str]:
-    """The columns that directories make, with Delta's types."""
-    names, spec = list(files), log.spec()
-    if spec is None or spec.layout != "directories" or not names:
-        return {}
-    found = partition_columns.of(names, _own(log.store, names[0]).names, schemas.by(log, spec))
-    return {key: delta_types.of(kind, key, log.store.url) for key, kind in found.items()}
-
-
-def _joined(log: Log, before: Mapping[str, str], files: list[str]) -> dict[str, str]:
-    """The same with those of new files; RefusedError where these lie in directories of other columns."""
-    made = _made(log, files) if files else dict(before)
-    if not before and not made:
-        return {}
-    if made.keys() != before.keys():
-        raise RefusedError(
-            f"{log.store.url}/{files[0]} does not lie in directories of the columns {', '.join(before) or 'none'}, as the files before do, "
-            f"so no Delta table can hold all of them. ledger.drop_export('delta') ends the export."
-        )
-    # A column without a value in them says nothing of its type.
-    said = {key for name in files for key, value in partitions.values(name).items() if value is not None}
-    return {key: delta_types.both(kind, made[key]) if key in said else kind for key, kind in before.items()}
+def _kinds(made: Mapping[str, pa.DataType], where: str) -> dict[str, str]:
+    """Delta's types of the columns that directories make."""
+    return {key: delta_types.of(kind, key, where) for key, kind in made.items()}
 
 
 def _now() -> int:
@@ -278,7 +237,7 @@ _CHECKPOINT = pa.schema(
 
 def _checkpoint(log: Log, tip: _Tip) -> None:
     """Put a checkpoint of a commit, so that readers need none before it. Anybody may do it again: it says the same."""
-    files: list[LiveFile] = list(live(log, fold(log, tip.version, reader=True), reader=True))
+    files = offered.files(log, tip.version)
     if not files:
         return  # nothing says the columns any more
     actions = [*_head(tip), *_table(log, tip, files[0].name)]

@@ -28,15 +28,6 @@ def fields(own: pa.Schema, made: Mapping[str, str], where: str) -> tuple[list[di
     return found, "timestamp_ntz" in str(list(types.values()))
 
 
-def both(one: str, other: str) -> str:
-    """The type of a partition column of which some values have one and some another."""
-    if one == other:
-        return one
-    if {one, other} == {"integer", "long"}:
-        return "long"
-    return "double" if {one, other} == {"integer", "double"} else "string"
-
-
 def of(kind: pa.DataType, column: str, where: str) -> Any:
     """A type; RefusedError for one that Delta does not have."""
     if named := _NAMED.get(kind):

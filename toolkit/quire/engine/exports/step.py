@@ -9,20 +9,20 @@ the two is repeated: the export's own metadata says which version it offers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from quire.commit import protocol
 from quire.commit.entries import Entry, Export
 from quire.commit.exports import exports
 from quire.commit.log import Log
-from quire.engine.exports import delta
+from quire.engine.exports import delta, iceberg, symlinks
 from quire.engine.report import BEHIND
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, choose, quoted
 from quire.storage import Store
 from quire.storage.within import is_table
 
-FORMATS = {"delta": delta}
+FORMATS: Mapping[str, Any] = {"delta": delta, "iceberg": iceberg, "symlinks": symlinks}
 
 
 def wanted(asked: Any, format: str, store: Store) -> tuple[str, ...]:
@@ -34,21 +34,29 @@ def wanted(asked: Any, format: str, store: Store) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(choose(name, tuple(FORMATS), "exports") for name in named))
         if found and is_table(store):
             raise UsageError(f"{store.url} is a table of Hudi's format, which is not exported to others. Leave exports out.")
-        if found and format != "parquet":
-            raise UsageError(f"exports={quoted(found[0])} is a table of Parquet files, and this gives {format}. Say format='parquet'.")
+        if format != "parquet" and (columnar := [name for name in found if FORMATS[name].PARQUET_ALONE]):
+            raise UsageError(f"exports={quoted(columnar[0])} is a table of Parquet files, and this gives {format}. Say format='parquet'.")
         return found
 
 
-def want(log: Log, names: Sequence[str]) -> None:
-    """Say in the log that a destination has these exports from now on. RefusedError where another program's are in their place."""
+def want(log: Log, names: Sequence[str], options: Mapping[str, str] | None = None) -> None:
+    """Say in the log that a destination has these exports from now on. RefusedError where another program's are in their place.
+
+    `options`: those of one format, by which its readers find it; UsageError where it has others already.
+    """
     for name in names:
-        if name not in exports(log):
+        there = exports(log).get(name)
+        if there is None:
+            FORMATS[name].check_options(log.store, options or {})
             FORMATS[name].check_free(log.store)
-            log.append(functools.partial(_want, name))
+            log.append(functools.partial(_want, name, dict(options or {})))
+        elif options and options != there.options:
+            has = ", ".join(f"{key}={value!r}" for key, value in there.options.items()) or "neither"
+            raise UsageError(f"{log.store.url} has this export already, with {has}. ledger.drop_export({name!r}) ends that first.")
 
 
-def _want(name: str, log: Log) -> Entry | None:
-    return None if name in exports(log) else Export(name=name, version=0, time=protocol.now())
+def _want(name: str, options: dict[str, str], log: Log) -> Entry | None:
+    return None if name in exports(log) else Export(name=name, version=0, time=protocol.now(), options=options)
 
 
 def behind(log: Log) -> list[Export]:
@@ -68,26 +76,28 @@ def export(log: Log, one: Export) -> Export:
     """Bring an export to the version of now, and say so in the log. Raises QuireError where that is not possible."""
     if one.name not in FORMATS:
         raise FormatError(f"{log.store.url} has an export {quoted(one.name)}, which this quire does not know. Update quire.")
-    check_kind(log)
-    until = log.settled_version()
+    check_kind(log, one.name)
+    late, until = one.name in {each.name for each in behind(log)}, log.settled_version()
     version, commit = FORMATS[one.name].bring(log, one, until)
-    done = Export(name=one.name, version=version, commit=commit, time=protocol.now())
+    done = Export(name=one.name, version=version, commit=commit, time=protocol.now(), options=one.options)
 
     def say(log: Log) -> Entry | None:
         there = exports(log).get(one.name)
         return None if there is None or (there.version or 0) >= version else done
 
+    if not late:
+        return one  # another look at its own metadata was all
     log.append(say)
     return done
 
 
-def check_kind(log: Log) -> None:
-    """RefusedError for a destination that other formats cannot offer."""
+def check_kind(log: Log, name: str) -> None:
+    """RefusedError for a destination that a format cannot offer."""
     spec = log.spec()
     if is_table(log.store):
         raise RefusedError(f"{log.store.url} is a table of Hudi's format, which is not exported to others.")
-    if spec is not None and spec.format != "parquet":
-        raise RefusedError(f"{log.store.url} holds {spec.format}, and an export is a table of Parquet files.")
+    if spec is not None and spec.format != "parquet" and FORMATS[name].PARQUET_ALONE:
+        raise RefusedError(f"{log.store.url} holds {spec.format}, and {name} is a table of Parquet files. Export it as symlinks.")
 
 
 def keep_up(log: Log, say: Callable[[str], object]) -> None:
@@ -118,6 +128,8 @@ def told(log: Log) -> tuple[str, ...]:
 
 def end(log: Log, name: str) -> None:
     """Say that an export is not wanted any more, take its metadata away, and let the files leave that it has held."""
+    if one := exports(log).get(name):
+        FORMATS[name].release(one)  # first: who finds it by a catalog would miss files that leave
     log.append(lambda log: Export(name=name, version=None, time=protocol.now()) if name in exports(log) else None)
     FORMATS[name].remove(log.store)
     protocol.retire(log, asked=True)

@@ -25,7 +25,6 @@ _PARTS = re.compile(re.escape(_SCHEMA) + r"(numParts|part\.[0-9]+)$")
 _INPUT = "org.apache.hudi.hadoop.HoodieParquetInputFormat", "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat"
 _OUTPUT = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
 _SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
-_LOCATION = re.compile(r"[a-z][a-z0-9+.-]*:/[^\x00-\x1f\ud800-\udfff]+")
 _of = pa.types
 _PLAIN: dict[Any, str] = {
     pa.bool_(): "boolean", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float", pa.float64(): "double", pa.string(): "string",
@@ -213,20 +212,3 @@ def _values(config: TableConfig, levels: Sequence[str]) -> Iterator[str]:
 def parsed(name: str) -> tuple[str, ...]:
     """The values in the name that a metastore gives to a partition."""
     return tuple(unquote(level.partition("=")[2]) for level in name.split("/"))
-
-
-def readable(url: str, given: Any) -> str:
-    """The URL by which readers find the table: the one that is given, or that of the table where Hadoop knows it; UsageError else."""
-    if given is not None:
-        if not isinstance(given, str) or not _LOCATION.fullmatch(given) or scrub(given, len(given)) != given:
-            raise UsageError(
-                "location takes the table's URL as Hadoop writes it, without a secret, as 'hdfs://host:8020/trips', and not "
-                f"{quoted(given, 80)}"
-            )
-        return given.rstrip("/")
-    scheme, _, rest = url.partition("://")
-    if scheme == "s3":
-        return f"s3a://{rest}"
-    if scheme == "file" or (scheme == "abfs" and "@" in rest.partition("/")[0]):
-        return url
-    raise UsageError(f"Hadoop does not know {url} by this URL: give location=, as 'hdfs://host:8020/trips'.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire import display
 from quire.errors import TransientError, UsageError
+from quire.storage.address import readable
 from quire.table import file_groups
 from quire.table.catalog import identifier
 from quire.table.format.config import MERGE_ON_READ
@@ -132,7 +133,7 @@ def sync(table: Table, uri: Any, database: Any, name: Any, location: Any) -> Met
     """See `Table.sync_metastore`."""
     began, connection = time.monotonic(), Metastore(uri)
     identifier(database, "database")
-    place = definition.readable(table.url, location)
+    place = readable(table.url, location)
     known = identifier(table.config.name if name is None else name, "name")
     first = look(table, database, known, place)
     with connection as store:

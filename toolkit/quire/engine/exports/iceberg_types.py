@@ -1,0 +1,130 @@
+"""Columns of Parquet as Iceberg's schema has them: Arrow types → the objects of its JSON, each field with an id.
+
+Data files name their columns and hold no ids, so the table says which id each name is (`schema.name-mapping.default`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from quire.errors import RefusedError, quoted
+
+_NAMED: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long", pa.uint8(): "int",
+    pa.uint16(): "int", pa.uint32(): "long", pa.float32(): "float", pa.float64(): "double", pa.string(): "string",
+    pa.large_string(): "string", pa.string_view(): "string", pa.binary(): "binary", pa.large_binary(): "binary",
+    pa.binary_view(): "binary", pa.date32(): "date", pa.date64(): "date", pa.time64("us"): "time",
+}  # fmt: skip
+MADE: dict[str, pa.DataType] = {  # what columns of directories may be
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
+    "binary": pa.binary(), "date": pa.date32(), "decimal(20, 0)": pa.decimal128(20, 0),
+}  # fmt: skip
+_AVRO: dict[str, Any] = {
+    "boolean": "boolean", "int": "int", "long": "long", "float": "float", "double": "double", "string": "string", "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "decimal(20, 0)": {"type": "fixed", "name": "decimal_20_0", "size": 9, "logicalType": "decimal", "precision": 20, "scale": 0},
+}  # fmt: skip
+_FINEST = ("s", "ms", "us")
+
+
+class Schema:
+    """A table's columns: those of its data files, and those that directories make."""
+
+    def __init__(self, own: pa.Schema, made: Mapping[str, str], where: str, ids: Mapping[str, int], last: int) -> None:
+        """`ids`: of columns of directories that are there already; others get ids after `last`."""
+        count = itertools.count(1)
+        self.fields = [_field(count, field.name, field.type, where) for field in own]
+        self.last = max(last, next(count) - 1)
+        self.made = dict[str, int]()
+        for name, kind in made.items():
+            if name not in ids:
+                self.last += 1
+            self.made[name] = ids.get(name, self.last)
+            self.fields.append({"id": self.made[name], "name": name, "required": False, "type": kind})
+
+    def mapping(self) -> list[dict[str, Any]]:
+        """Which id each column of a data file has, by its name."""
+        return [_mapped(field["id"], field["name"], field["type"]) for field in self.fields]
+
+
+def of(kind: pa.DataType, column: str, where: str) -> str:
+    """The type of a column that directories make."""
+    found = "decimal(20, 0)" if kind == pa.decimal128(20, 0) else _NAMED.get(kind)
+    if found not in MADE:
+        raise _refused(kind, column, where)
+    return found
+
+
+def partition(spec: list[dict[str, Any]], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Avro's record of a file's values of partition columns."""
+    fields = [
+        {"name": avro_name(each["name"]), "type": ["null", _AVRO[kinds[each["name"]]]], "default": None, "field-id": each["field-id"]}
+        for each in spec
+    ]
+    return {"type": "record", "name": "r102", "fields": fields}
+
+
+def avro_name(name: str) -> str:
+    """A column's name as Avro can have it, in the way of Iceberg's own writers."""
+    first = f"_{name[0]}" if name[0].isdecimal() and name[0].isascii() else _escaped(name[0])
+    return first + "".join(map(_escaped, name[1:]))
+
+
+def _escaped(letter: str) -> str:
+    return letter if re.fullmatch("[A-Za-z0-9_]", letter) else f"_x{ord(letter):X}"
+
+
+def _field(count: itertools.count[int], name: str, kind: pa.DataType, where: str) -> dict[str, Any]:
+    return {"id": next(count), "name": name, "required": False, "type": _of(count, name, kind, where)}
+
+
+def _of(count: itertools.count[int], column: str, kind: pa.DataType, where: str) -> Any:
+    if named := _NAMED.get(kind):
+        return named
+    if pa.types.is_decimal(kind) and kind.precision <= 38:
+        return f"decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.unit in _FINEST:
+        return "timestamptz" if kind.tz else "timestamp"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed[{kind.byte_width}]"
+    if pa.types.is_dictionary(kind):
+        return _of(count, column, kind.value_type, where)
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_part(count, column, each, where) for each in kind]}
+    if pa.types.is_map(kind):
+        key, value = next(count), next(count)
+        kinds = [_of(count, column, each, where) for each in (kind.key_type, kind.item_type)]
+        return {"type": "map", "key-id": key, "key": kinds[0], "value-id": value, "value-required": False, "value": kinds[1]}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        number = next(count)
+        return {"type": "list", "element-id": number, "element-required": False, "element": _of(count, column, kind.value_type, where)}
+    raise _refused(kind, column, where)
+
+
+def _part(count: itertools.count[int], column: str, field: pa.Field, where: str) -> dict[str, Any]:
+    number = next(count)
+    return {"id": number, "name": field.name, "required": False, "type": _of(count, f"{column}.{field.name}", field.type, where)}
+
+
+def _refused(kind: pa.DataType, column: str, where: str) -> RefusedError:
+    return RefusedError(
+        f"the column {quoted(column)} of {where} is {kind}, which Iceberg does not have: leave it out, or give it another type."
+    )
+
+
+def _mapped(number: int, name: str, kind: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"field-id": number, "names": [name]}
+    if not isinstance(kind, dict):
+        return found
+    if kind["type"] == "struct":
+        parts = [(each["id"], each["name"], each["type"]) for each in kind["fields"]]
+    elif kind["type"] == "list":
+        parts = [(kind["element-id"], "element", kind["element"])]
+    else:
+        parts = [(kind["key-id"], "key", kind["key"]), (kind["value-id"], "value", kind["value"])]
+    return found | {"fields": [_mapped(*each) for each in parts]}

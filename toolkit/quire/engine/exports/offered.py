@@ -1,0 +1,120 @@
+"""Contents of exports: the data files that commits have added and removed, and the columns that these have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from quire.commit.log import Log
+from quire.coverage.fold import fold
+from quire.coverage.live import LiveFile, live
+from quire.errors import FormatError, RefusedError, UsageError
+from quire.formats import parquet, partition_columns, partitions
+from quire.formats.damage import ARROW
+from quire.sources.transforms import schemas
+from quire.storage import Store
+
+
+class Change(NamedTuple):
+    """Data files that came and went between two versions, each with whether its rows did, or only moved to other files."""
+
+    added: dict[str, tuple[Any, bool]]  # name → (with its size and records, …)
+    gone: dict[str, bool]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.gone)
+
+
+def files(log: Log, version: int) -> list[LiveFile]:
+    """All data files of a version."""
+    return list(live(log, fold(log, version, reader=True), reader=True))
+
+
+def between(log: Log, since: int, until: int) -> Change:
+    """The changes of the commits after one version and up to another."""
+    added, gone = dict[str, tuple[Any, bool]](), dict[str, bool]()
+    for _, commit in log.commits(since, until):
+        change = commit.verb != "compact"  # else the same rows in other files
+        for task in log.in_effect(commit, until, reader=True):
+            added |= {file.name: (file, change) for file in task.data_files}
+            gone |= dict.fromkeys(task.coverage.removes, change)
+    both = added.keys() & gone.keys()
+    return Change({n: said for n, said in added.items() if n not in both}, {n: said for n, said in gone.items() if n not in both})
+
+
+def take(options: Mapping[str, str], *known: str, format: str) -> None:
+    """UsageError for an option that a format does not have."""
+    if other := next((key for key in options if key not in known), None):
+        raise UsageError(
+            f"the export {format} takes no {other}: its readers find it by {' and '.join(known) or 'its directory'}. Leave it out."
+        )
+
+
+def check_version(log: Log, version: int, name: str, format: str) -> None:
+    """FormatError where metadata offer what the destination never had: an entry that believed it would hold files for ever, or none."""
+    if version > log.tip:
+        log.refresh()  # somebody else has gone on
+    if not 0 < version <= log.tip:
+        raise FormatError(
+            f"{log.store.url}/{name} offers version {version:,}, and the destination has the versions 1 to {log.tip:,}: "
+            f"it is another destination's, or damaged. {anew(format)}"
+        )
+
+
+def anew(format: str) -> str:
+    """The way out of damaged metadata, as the end of a message."""
+    return f"ledger.drop_export({format!r}) takes its metadata away, and ledger.export({format!r}) makes them anew."
+
+
+# ------------------------------------------------------------------------------------------------------------------------- columns
+_PLAIN = {  # as formats tell them apart
+    pa.date64(): pa.date32(), pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}  # fmt: skip
+
+
+def own(store: Store, name: str) -> pa.Schema:
+    """The columns of a data file."""
+    try:
+        return parquet.open_file(store, name).schema_arrow
+    except ARROW as e:
+        raise FormatError(f"the data file {store.url}/{name} is damaged ({type(e).__name__}). ledger.forget(file=…) takes it out.") from e
+
+
+def made(log: Log, files: Sequence[str]) -> dict[str, pa.DataType]:
+    """The columns that directories make."""
+    spec = log.spec()
+    if spec is None or spec.layout != "directories" or not files:
+        return {}
+    found = partition_columns.of(files, own(log.store, files[0]).names, schemas.by(log, spec))
+    return {key: _PLAIN.get(kind, kind) for key, kind in found.items()}
+
+
+def joined(log: Log, before: Mapping[str, pa.DataType], files: Sequence[str], format: str) -> dict[str, pa.DataType]:
+    """The same with those of new files; RefusedError where these lie in directories of other columns."""
+    now = made(log, files) if files else dict(before)
+    if not before and not now:
+        return {}
+    if now.keys() != before.keys():
+        raise RefusedError(
+            f"{log.store.url}/{files[0]} does not lie in directories of the columns {', '.join(before) or 'none'}, as the files before do, "
+            f"so no table can hold all of them. ledger.drop_export({format!r}) ends the export."
+        )
+    said = _with_values(files)
+    return {key: _both(kind, now[key]) if key in said else kind for key, kind in before.items()}
+
+
+def _with_values(files: Iterable[str]) -> set[str]:
+    """The columns of which any file has a value: the others' say nothing of their type."""
+    return {key for name in files for key, value in partitions.values(name).items() if value is not None}
+
+
+def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type of a column of which some values have one and some another."""
+    if one == other:
+        return one
+    if {one, other} == {pa.int32(), pa.int64()}:
+        return pa.int64()
+    return pa.float64() if {one, other} == {pa.int32(), pa.float64()} else pa.string()

@@ -1,0 +1,103 @@
+"""Manifests of Hive's SymlinkTextInputFormat: `_symlinks/`, with the addresses of a destination's data files, one a line.
+
+A manifest is written over in place (`pointer`), so it is the newest one as a whole; each partition has its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from quire.commit.entries import Export
+from quire.commit.log import Log
+from quire.engine.exports import offered
+from quire.engine.exports.pointer import point
+from quire.errors import RefusedError
+from quire.storage import Store
+from quire.storage.address import readable
+
+FOLDER = "_symlinks"
+NAME = "manifest"
+PARQUET_ALONE = False
+
+
+def check_free(store: Store) -> bool:
+    """Whether manifests are there; RefusedError where something else has their place."""
+    there = [entry.name for entry in store.walk(FOLDER)]
+    if other := next((name for name in there if name.rpartition("/")[2] != NAME), None):
+        raise RefusedError(f"{store.url}/{other} is another program's, where manifests would lie. An export needs another destination.")
+    return bool(there)
+
+
+def check_options(store: Store, options: Mapping[str, str]) -> None:
+    """UsageError for what cannot be exported so."""
+    offered.take(options, "location", format="symlinks")
+    _where(store, options)
+
+
+def release(_: Export) -> None:
+    """Nobody else knows of it."""
+
+
+def remove(store: Store) -> None:
+    """Take the manifests away."""
+    store.remove_tree(FOLDER)
+
+
+def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
+    """Let the manifests name the data files of a settled version, or of a later one; returns it, twice."""
+    offer = _Offer(log, _where(log.store, one.options), version)
+    changed = offered.between(log, one.version, version) if one.version else None
+    folders = {offer.folder(name) for name in (*changed.added, *changed.gone)} if changed else {*offer.texts, *_written(log.store)}
+    for folder in sorted(folders):
+        point(log.store, _name(folder), lambda folder=folder: offer.newest(folder))  # type: ignore[misc]
+    return version, version
+
+
+class _Offer:
+    """Each folder's manifest as of the newest version."""
+
+    def __init__(self, log: Log, where: str, version: int) -> None:
+        self.log, self.where = log, where
+        self._compute(version)
+
+    def newest(self, folder: str) -> bytes:
+        """A folder's manifest, by what the log says now."""
+        self.log.refresh()
+        if (version := self.log.settled_version()) > self.version:
+            self._compute(version)
+        return self.texts.get(folder, b"")
+
+    def folder(self, name: str) -> str:
+        """The folder of the manifest that names a data file: that of its partition, if it lies in one."""
+        spec = self.log.spec()
+        folder = name.rpartition("/")[0] if spec is not None and spec.layout == "directories" else ""
+        return folder if all("=" in part for part in folder.split("/")) else ""
+
+    def _compute(self, version: int) -> None:
+        lines = defaultdict[str, list[str]](list)
+        for file in offered.files(self.log, version):
+            if "\n" in file.name or "\r" in file.name:
+                raise RefusedError(f"the data file {file.name!r} of {self.log.store.url} has the end of a line in its name.")
+            lines[self.folder(file.name)].append(f"{self.where}/{file.name}\n")
+        columns = {tuple(part.partition("=")[0] for part in folder.split("/")) for folder in lines}
+        if len(columns) > 1:
+            raise RefusedError(
+                f"{self.log.store.url} has files in directories of different columns, so no table of Hive's can hold all of them. "
+                f"ledger.drop_export('symlinks') ends the export."
+            )
+        self.version, self.texts = version, {folder: "".join(sorted(those)).encode() for folder, those in lines.items()}
+
+
+def _where(store: Store, options: Mapping[str, str]) -> str:
+    """The destination's address in the manifests."""
+    return readable(store.url, options.get("location"), s3="s3")
+
+
+def _written(store: Store) -> list[str]:
+    """The folders that have a manifest."""
+    return [entry.name[len(FOLDER) + 1 : -len(NAME)].rstrip("/") for entry in store.walk(FOLDER)]
+
+
+def _name(folder: str) -> str:
+    return "/".join(part for part in (FOLDER, folder, NAME) if part)
