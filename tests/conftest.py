@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,20 @@ if TYPE_CHECKING:
 
 settings.register_profile("quire", deadline=None)  # a busy machine fails no example
 settings.load_profile("quire")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the lanes are told apart
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave each n-th case of a test marked `nth(n)` where it is, and send the others to the nightly lane."""
+    seen = Counter[str]()
+    for item in items:
+        thin = item.get_closest_marker("nth")
+        if thin is None or any(item.get_closest_marker(lane) for lane in ("bench", "chaos", "nightly")):
+            continue
+        name = item.nodeid.partition("[")[0]
+        if seen[name] % thin.args[0]:
+            item.add_marker("nightly")
+        seen[name] += 1
 
 
 @pytest.fixture(scope="session")

@@ -411,6 +411,7 @@ def test_no_object_is_read_again_for_each_of_many_data_files(tmp_path: Path, mon
     assert all(many[call] <= few[call] + 2 for call in READING), (few, many)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("call", CALLS)
 def test_the_steps_of_a_call_grow_as_its_files_do(call: str, tmp_path: Path) -> None:
     *before, last = CALLS[call]

@@ -132,6 +132,7 @@ PARTITIONS: list[list[str]] = [
 ]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("values", PARTITIONS, ids=lambda v: " ".join(v)[:30])
 def test_partition_columns_are_those_that_spark_infers(tmp_path: Path, spark: SparkSession, values: list[str]) -> None:
     source = write(tmp_path / "in", {f"hour={i}/p={v}/f{i}": f"{i}\n".encode() for i, v in enumerate(values)})

@@ -219,6 +219,7 @@ PLACES = [
 ]  # fmt: skip
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["commit", "published", "abort"])
 @pytest.mark.parametrize("committer", ["rename", "rename_v2"])
@@ -348,6 +349,7 @@ NUMBERS: list[tuple[str | int, ...]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("field", NUMBERS, ids=lambda f: str(f[-1]))
 def test_a_forged_number_in_a_log_entry_is_one_line(tmp_path: Path, field: tuple[str | int, ...]) -> None:
     out = destination(tmp_path)
@@ -385,6 +387,7 @@ SHAPES: dict[str, bytes] = {
 }
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("what", ["next entry", "plan.entry", "manifest"])
 def test_an_entry_a_plan_or_a_manifest_that_is_damaged_is_one_line(tmp_path: Path, what: str, shape: str) -> None:
@@ -491,6 +494,7 @@ HOWS = ["missing", "another type", "text for numbers and the reverse", "null", "
 SEGMENT = segments.SCHEMA.names
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_forged_segment_is_an_answer_or_one_line(tmp_path: Path, how: str) -> None:
     out, beside = destination(tmp_path, transform="raw"), outside(tmp_path)
@@ -509,6 +513,7 @@ def test_a_forged_segment_is_an_answer_or_one_line(tmp_path: Path, how: str) -> 
             assert isinstance(said["sizes"], FormatError), column
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("what", ["head", "piece"])
 def test_a_forged_plan_is_an_answer_or_one_line(tmp_path: Path, what: str, how: str) -> None:

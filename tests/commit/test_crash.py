@@ -71,6 +71,7 @@ def sample(scenarios: Iterator[Scenario], n: int, seed: int) -> list[Scenario]:
     return random.Random(seed).sample(found, min(n, len(found)))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("case", MAIN, ids=plain)
 def test_crash_then_run(case: Case) -> None:
     """Dead at every change; then another run, or everything open is given up and then run."""
@@ -114,6 +115,7 @@ def test_crash_while_a_checkpoint_is_written_or_read(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("case", SMALL, ids=plain)
 def test_crash_at_reads_too(case: Case) -> None:
     """Every operation of a run counts, reads and listings as well."""
@@ -121,6 +123,7 @@ def test_crash_at_reads_too(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("case", SMALL, ids=plain)
 def test_crash_in_recovery_too(case: Case) -> None:
     """Dead at change k, the next one dead at its change j, a third one ends it: a sample of the pairs."""
@@ -128,6 +131,7 @@ def test_crash_in_recovery_too(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     "case",
     [
@@ -207,6 +211,7 @@ INTO_TABLES = [
 ]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("case", INTO_TABLES, ids=plain)
 def test_crash_of_a_call_into_a_table(case: Case) -> None:
     """Readers of Hudi see all of a commit or none of it at each moment, and each call counts once."""

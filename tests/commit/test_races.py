@@ -26,6 +26,7 @@ FITTING = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() i
 KEPT: list[Race] = []  # what has failed once: Race(…, drivers=(Driver(…, steps=(Step(…),)),))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_races(seed: int) -> None:
     """Each file exactly once, nothing left, whatever the order."""

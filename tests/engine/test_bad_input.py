@@ -255,6 +255,7 @@ def full(*args: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("kind", [{"transform": "lines"}, {"transform": "raw", "format": "parquet"}, {"compression": "zstd"}])
 @pytest.mark.parametrize("after", [0, 3, 5, 8, 12])
 def test_a_disk_that_is_full_in_mid_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any], after: int) -> None:

@@ -40,6 +40,7 @@ def test_the_protocol_holds_in_every_order(case: model.Config) -> None:
     assert why is None, "\n".join([str(why), *trace])
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("mistake", lanes({name: replace(case, bug=name) for name, (_, case) in model.BUGS.items()}, QUICK))
 @pytest.mark.timeout(3600)
 def test_a_mistake_is_found(mistake: model.Config) -> None:

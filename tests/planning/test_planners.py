@@ -33,6 +33,7 @@ def uneven(seed: int = 3) -> dict[str, bytes]:
 # ------------------------------------------------------------------------------------------------------------- target_size
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("transform", ["lines", "raw"])
 def test_no_data_file_is_larger_than_the_target_and_no_file_spans_two(tmp_path: Path, transform: str, compression: str) -> None:

@@ -224,6 +224,7 @@ def boxes(picture: plots.Picture) -> list[tuple[str, Any]]:
 # --- every picture ---
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("case", PICTURES)
 def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
     picture = PICTURES[case]()
@@ -237,6 +238,7 @@ def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
         assert apart, f"{one!r} and {other!r} overlap"
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("case", PICTURES)
 def test_a_picture_is_text_a_table_and_well_formed_svg_on_white(case: str) -> None:
     picture = PICTURES[case]()

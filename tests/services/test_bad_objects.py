@@ -283,6 +283,7 @@ def test_names_that_no_path_can_say(with_slashes: Site, out: Path) -> None:
     assert site.gathered(out) == FILES
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("path", ["trailing dot./out", "out #1?%2F", "S\u00fcd", "Su\u0308d", "日本語/a b"])
 def test_odd_names_of_a_destination(site: Site, local: Path, path: str) -> None:
     dest = f"{site.url}/{path}"

@@ -484,6 +484,7 @@ def plainly(split: quire.Split, found: pa.Table) -> pa.Table:
     return rows.append_column("_hoodie_is_deleted", pc.equal(found["op"], "d"))
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("name", [*(n for n in jvm.names() if "-v6_" in n and "no_meta" not in n), *FOLLOWED])
 def test_tables_of_jvm_hudi_are_followed_commit_by_commit(tmp_path: Path, name: str) -> None:
     """Its replacements and clusterings, too: the timeline grows as it has grown, of versions 8 and 9 in the order in which commits end."""

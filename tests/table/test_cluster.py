@@ -480,6 +480,7 @@ def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False, version: i
     return bool(dead.hit)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
 @pytest.mark.parametrize("name", ["hdfs", "s3"])
@@ -509,6 +510,7 @@ def test_a_clustering_may_die_at_each_change_on_every_kind_of_store(kind: sim.Ki
             return
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.chaos) for n in range(3, 60))])
 def test_writers_and_clusterings_at_once_lose_no_update(seed: int, version: int, *, logs: bool) -> None:

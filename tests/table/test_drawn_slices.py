@@ -87,6 +87,7 @@ def test_a_slice_gives_some_keys_and_reads_no_log_beside_a_base_file(tmp_path: P
         drawn.keys(new, 10)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("name", jvm.names())
 def test_tables_of_jvm_hudi_are_drawn_as_they_are_read(tmp_path: Path, name: str) -> None:
     table = Table(unpacked(name, tmp_path))

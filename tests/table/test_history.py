@@ -78,6 +78,7 @@ def step(table: Table, operation: str, rows: Any, there: dict[str, Any]) -> None
         write(table, operation, frame(*given_rows.values()))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("kind", "index", "version"),
     [

@@ -350,6 +350,7 @@ def dies(verb: str, fault: str, at: int, how: Mapping[str, Any]) -> bool:
     return bool(dead.hit)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("fault", ["before", "after"])
 @pytest.mark.parametrize(("verb", "how"), [("restore", {}), ("rollback", LOGS), ("restore", NINE)], ids=["base", "logs", "version 9"])
 def test_a_call_that_dies_at_a_change_is_completed_by_the_next(verb: str, how: dict[str, Any], fault: str) -> None:

@@ -86,6 +86,7 @@ def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False, version: i
     return bool(dead.hit)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
 @pytest.mark.parametrize("name", ["hdfs", "s3"])
