@@ -1,9 +1,10 @@
-"""An export keeps in step: what bringing a Delta log on costs a commit, over 1,000 commits.
+"""An export keeps in step: the cost of bringing it on in a commit, over 1,000 commits.
 
-    python tests/benchmarks/export.py [--commits 1000]
+    python tests/benchmarks/export.py [--format iceberg] [--commits 1000]
 
-Each commit adds a data file. Timed is the step between `published` and the leaving of files alone: the first 100 commits, and the last 100.
-Every 50th commit also puts a checkpoint of all files, and is told apart.
+Each commit adds a data file, of a source directory of its own. Timed is the step between `published` and the leaving of files alone: the
+first 100 commits, and the last 100. Every 50th commit of Delta also puts a checkpoint of all files, each tenth of Iceberg makes ten
+manifests one: these are told apart.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ LIMIT = 0.2  # seconds
 SOME = 100
 
 
-def measure(place: Path, commits: int) -> tuple[list[float], list[float]]:
-    """Seconds of the export in each commit: those that put a checkpoint apart."""
+EVERY = {"delta": 50, "iceberg": 10, "symlinks": 0}
+
+
+def measure(place: Path, format: str, commits: int) -> tuple[list[float], list[float]]:
+    """Seconds of the export in each commit: those that do more than add a file apart."""
     import quire
-    from quire.engine.exports import delta, step
+    from quire.engine.exports import step
 
     took, real = list[float](), step.export
 
@@ -33,32 +37,31 @@ def measure(place: Path, commits: int) -> tuple[list[float], list[float]]:
         finally:
             took.append(time.perf_counter() - began)
 
-    source, dest = place / "in", place / "out"
-    source.mkdir(parents=True)
     step.export = timed
     try:
         for i in range(commits):
-            (source / f"f{i:05}").write_bytes(b"x" * 100)
+            source = place / f"in/{i:05}"
+            source.mkdir(parents=True)
+            (source / "f").write_bytes(b"x" * 100)
             quire.consolidate(
-                source, dest, transform="raw", format="parquet", exports="delta", spark=quire.LocalRunner(), progress=False,
-                include=f"f{i:05}",
-            )  # fmt: skip
+                source, place / "out", transform="raw", format="parquet", exports=format, spark=quire.LocalRunner(), progress=False
+            )
     finally:
         step.export = real
     assert len(took) == commits, f"{len(took)} exports for {commits} commits"
-    plain = [seconds for i, seconds in enumerate(took) if not i or i % delta.EVERY]
-    return plain, [seconds for i, seconds in enumerate(took) if i and not i % delta.EVERY]
+    more = [i > 0 and bool(EVERY[format]) and i % EVERY[format] == 0 for i in range(commits)]
+    return [s for s, extra in zip(took, more, strict=True) if not extra], [s for s, extra in zip(took, more, strict=True) if extra]
 
 
 def main() -> int:
     """A destination on a disk."""
-    args = arguments(__doc__, commits={"type": int, "default": 1_000})
+    args = arguments(__doc__, commits={"type": int, "default": 1_000}, format={"choices": [*EVERY], "default": "delta"})
     print(f"{machine()}; load {load()}", flush=True)
     with workplace(args.at) as place:
-        plain, checkpoints = measure(Path(place), args.commits)
+        plain, larger = measure(Path(place), args.format, args.commits)
     rows = [
         [what, len(some), f"{median(some):.4f}", f"{max(some):.4f}"]
-        for what, some in (("the first ones", plain[:SOME]), ("the last ones", plain[-SOME:]), ("with a checkpoint", checkpoints)) if some
+        for what, some in (("the first ones", plain[:SOME]), ("the last ones", plain[-SOME:]), ("larger ones", larger)) if some
     ]  # fmt: skip
     print("\n" + table(["increments", "how many", "median, s", "longest, s"], rows))
     first, last, verdict = median(plain[:SOME]), median(plain[-SOME:]), Verdict()

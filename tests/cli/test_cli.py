@@ -291,12 +291,12 @@ def test_a_destination_is_exported_and_not_any_more(run: Run, tmp_path: Path) ->
     assert (dest / "_delta_log" / f"{1:020}.json").exists()
     assert run("ledger", "export", dest, "delta", "--drop") == (0, "", "")
     assert not (dest / "_delta_log").exists()
-    said = answer(run("ledger", "export", dest, "iceberg", "--location", "s3://lake/out", "--json"))
-    assert (said["format"], said["commit"]) == ("iceberg", 1)
     for words, wrong in ((("detla",), "Did you mean 'delta'"), (("iceberg", "--catalog", "prod"), "go together")):
         code, _, err = run("ledger", "export", dest, *words)
         assert code == 2
         assert wrong in err
+    said = answer(run("ledger", "export", dest, "iceberg", "--location", "s3://lake/out", "--json"))
+    assert (said["format"], said["commit"]) == ("iceberg", 1)
 
 
 def test_sources_go_and_markers_come_and_go(run: Run, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 UNCOVERED = "coverage/uncovered.py"
-RETIRE, DELTA = "commit/retire.py", "engine/exports/delta.py"
+RETIRE, DELTA, ICEBERG = "commit/retire.py", "engine/exports/delta.py", "engine/exports/iceberg.py"
+OFFERED = "engine/exports/offered.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -297,8 +298,19 @@ MUTANTS = (
     m("retire_ignores_pins", RETIRE, "min([log.tip, *needed(log)])", "log.tip", first="tests/ledger/test_retire.py"),
     m("files leave under the readers of an export", "commit/exports.py", "*(entry.version or 0 for entry in exports(log).values())", "", first="tests/engine/exports"),
     m("a Delta commit is written over another's", DELTA, "if store.put_if_absent(_name(new.number), ", "if not store.put(_name(new.number), ", first="tests/engine/exports"),
-    m("files that came and went since the last Delta commit are added", DELTA, "for name, said in added.items() if name not in both}", "for name, said in added.items()}", first="tests/engine/exports"),
-    m("a Delta checkpoint says what is there now, not then", DELTA, "live(log, fold(log, tip.version, reader=True), reader=True)", "[]", first="tests/engine/exports"),
+    m("files that came and went since the last commit of an export are added", OFFERED, "{n: said for n, said in added.items() if n not in both}", "added", first="tests/engine/exports"),
+    m("a Delta checkpoint says what is there now, not then", DELTA, "files = offered.files(log, tip.version)", "files = []", first="tests/engine/exports"),
+    m("Iceberg's metadata are written over another's", ICEBERG, "if store.put_if_absent(_name(made.number), ", "if not store.put(_name(made.number), ", first="tests/engine/exports"),
+    m("a file that is gone stays in Iceberg's manifests", ICEBERG, "if file.path in left else file for file in files]", "if False else file for file in files]", first="tests/engine/exports"),
+    m("a snapshot of Iceberg is offered though its files have left", ICEBERG, "operation, whole=not changed.gone)", "operation, whole=True)", first="tests/engine/exports"),
+    m("Iceberg's hint is not brought on", ICEBERG, "    point(store, _HINT, ", "    (lambda *_: None)(store, _HINT, ", first="tests/engine/exports"),
+    m("manifests that are made one lose files", ICEBERG, "for file in self._parsed(living, each[\"manifest_path\"])]", "for file in self._parsed(living, each[\"manifest_path\"])[1:]]", first="tests/engine/exports"),
+    m("a catalog is told nothing of a commit", "engine/exports/catalogs.py", "                catalog.commit_table(there, *_changes(there, said))\n", "", first="tests/engine/exports"),
+    m("a table of a catalog is taken for ours", "engine/exports/catalogs.py", "    if VERSION not in summary or ", "    if False and ", first="tests/engine/exports"),
+    m("an export ends before its catalog forgets it", "engine/exports/step.py", "        FORMATS[name].release(one)", "        pass", first="tests/engine/exports"),
+    m("a pointer is not looked at again", "engine/exports/pointer.py", "            store.put(name, data)\n", "            store.put(name, data)\n            return\n", first="tests/engine/exports"),
+    m("a pointer says what was newest before the look", "engine/exports/symlinks.py", "        self.log.refresh()\n", "", first="tests/engine/exports"),
+    m("a manifest of a partition that changed is left", "engine/exports/symlinks.py", "(*changed.added, *changed.gone)}", "changed.added}", first="tests/engine/exports"),
     m("an export that lags is never brought on", "engine/driver.py", "    exports.catch_up(log, functools.partial(bars.say, always=True))\n", "", first="tests/engine/exports"),
     m("files leave before an export has come so far", "engine/exports/step.py", "    for one in behind(log):\n        try:", "    protocol.retire(log)\n    for one in []:\n        try:", first="tests/engine/exports"),
     m("forgotten_is_kept", RETIRE, '(commit.verb == "forget" and bool(counts)) or ', "", first="tests/ledger/test_retire.py"),

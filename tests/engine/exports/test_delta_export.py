@@ -287,7 +287,7 @@ def test_a_log_that_was_deleted_is_made_anew_and_a_gap_is_one_line(tmp_path: Pat
     gather(write(tmp_path / "in", {"f4": b"4"}), dest, **HERE)
     (dest / "_delta_log" / f"{0:020}.json").unlink()
     (dest / "_delta_log" / f"{1:020}.json").rename(dest / "_delta_log" / f"{7:020}.json")
-    with refused(quire.QuireError, 2, "lacks commits before number 7", "makes it anew"):
+    with refused(quire.QuireError, 2, "lacks commits before number 7", "makes them anew"):
         gather(write(tmp_path / "in", {"f5": b"5"}), dest, **HERE)
         Ledger(dest).export("delta")
 
