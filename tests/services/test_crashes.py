@@ -38,6 +38,7 @@ def _empty() -> Iterator[None]:
     sim.forget_all()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.services
 @pytest.mark.parametrize(
     ("service", "committer", "table"),

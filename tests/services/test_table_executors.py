@@ -46,6 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalo
             yield standalone, driver
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("during", ["the staging", "the closing run"])
 def test_an_executor_is_lost_and_one_version_of_the_frame_is_visible(
     cluster: tuple[Standalone, Driver], tmp_path: Path, during: str

@@ -167,6 +167,7 @@ def test_the_jvm_reads_each_kind_of_write(shape: str, sessions: dict[str, Sessio
         before, last = known, instant
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_jvm_writes_and_quire_goes_on(shape: str, version: str, sessions: dict[str, Session], tmp_path: Path) -> None:

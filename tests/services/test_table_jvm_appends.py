@@ -42,6 +42,7 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("version", "written"), FORMS)
 def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
     tmp_path: Path, sessions: dict[str, Session], version: str, written: int
@@ -95,6 +96,7 @@ def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
     assert not quire.recover(table.url).lost_updates
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("version", "written"), FORMS)
 def test_the_jvm_reads_and_writes_beside_quire_s_compactions_and_carries_one_out(
     tmp_path: Path, sessions: dict[str, Session], version: str, written: int

@@ -57,6 +57,7 @@ def begun(place: Path, type: str) -> tuple[Table, dict[str, str]]:
     }  # fmt: skip
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("version", "type"), FORMS)
 def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
     jvm = sessions[version]
@@ -123,6 +124,7 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("version", "type"), FORMS)
 def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
     tmp_path: Path, sessions: dict[str, Session], version: str, type: str

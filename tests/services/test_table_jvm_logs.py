@@ -50,6 +50,7 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_logs_of_a_writer_on_the_jvm_are_read_as_it_reads_them(

@@ -43,6 +43,7 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("index", ["simple", "bucket"])
 @pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
 @pytest.mark.parametrize("version", VERSIONS)

@@ -30,6 +30,7 @@ def sessions() -> Iterator[dict[str, Session]]:
 FORMS = [*itertools.product(VERSIONS, ["copy_on_write", "merge_on_read"]), ("1.2.0", "version 9"), ("1.2.0", "version 9, merge_on_read")]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("version", "type"), FORMS)
 def test_the_jvm_reads_and_writes_on_after_each(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
     jvm = sessions[version]

@@ -36,7 +36,7 @@ def run(script: str, tmp_path: Path, *before: str, path: str | None = None) -> s
         env["PATH"] = path
     command = [*before, *HERE, textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd="/proc", timeout=400, start_new_session=True)
-    assert done.stderr == "", f"{done.stdout}\n{_of_the_jvm(temp)}"
+    assert done.stderr == "", f"{done.stdout}\n{done.stderr}\n{_of_the_jvm(temp)}"
     assert done.returncode == 0, done.stdout
     for _ in range(100):  # the JVM tidies up after Python has ended
         if not any(temp.iterdir()):
