@@ -304,7 +304,7 @@ MUTANTS = (
     m("a file that is gone stays in Iceberg's manifests", ICEBERG, "if file.path in left else file for file in files]", "if False else file for file in files]", first="tests/engine/exports"),
     m("a snapshot of Iceberg is offered though its files have left", ICEBERG, "operation, whole=not changed.gone)", "operation, whole=True)", first="tests/engine/exports"),
     m("Iceberg's hint is not brought on", ICEBERG, "    point(store, _HINT, ", "    (lambda *_: None)(store, _HINT, ", first="tests/engine/exports"),
-    m("manifests that are made one lose files", ICEBERG, "for file in self._parsed(living, each[\"manifest_path\"])]", "for file in self._parsed(living, each[\"manifest_path\"])[1:]]", first="tests/engine/exports"),
+    m("manifests that are made one lose files", ICEBERG, 'for file in self._parsed(living, each["manifest_path"])]', 'for file in self._parsed(living, each["manifest_path"])[1:]]', first="tests/engine/exports"),
     m("a catalog is told nothing of a commit", "engine/exports/catalogs.py", "                catalog.commit_table(there, *_changes(there, said))\n", "", first="tests/engine/exports"),
     m("a table of a catalog is taken for ours", "engine/exports/catalogs.py", "    if VERSION not in summary or ", "    if False and ", first="tests/engine/exports"),
     m("an export ends before its catalog forgets it", "engine/exports/step.py", "        FORMATS[name].release(one)", "        pass", first="tests/engine/exports"),
