@@ -93,16 +93,17 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
         moved = tip is not None and tip.said["location"] != f"{where}/{FOLDER}"
         if tip and tip.version >= version and not moved:
             break
-        writer = _Writer(log, where, tip, version)
+        writer = _Writer(log, where, tip, max(version, tip.version if tip else 0))
         made = writer.whole() if tip is None or moved else writer.increment()
         if made is None:
             break
         if store.put_if_absent(_name(made.number), json.dumps(made.said, ensure_ascii=False).encode()):
             tip = made
             break
-        for name in writer.written:
-            store.remove(name)
-        tip = _read(store, made.number)  # somebody else's call was first
+        tip = _read(store, made.number)  # somebody else's call was first, or the answer to ours was lost
+        if tip.said["current-snapshot-id"] != writer.snapshot:
+            for name in writer.written:
+                store.remove(name)
     if tip is None:
         return version, 0
     found = tip
