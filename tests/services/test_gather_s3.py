@@ -131,11 +131,12 @@ SCRIPT = """
 
 
 @pytest.mark.services
+@pytest.mark.timeout(900)
 def test_on_spark_and_killed_in_the_middle(root: str, source: str, options: dict[str, Any], tmp_path: Path) -> None:
     """The driver and all of its workers are killed when uploads wait; the next run goes on and ends it."""
     store = dest(root, options)
     with _driver(source, f"{root}/out", options, tmp_path) as first:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 250
         while not list(store.pending()):
             assert first.poll() is None, (tmp_path / "log").read_text()[-2000:]
             assert time.monotonic() < until
