@@ -52,7 +52,7 @@ def test_readers_of_exports_find_what_the_ledger_has_after_each_verb(place: tupl
     agree()
     ledger.compact(spark=LOCAL, progress=False)
     agree()
-    ledger.forget(source / "k=1/g")
+    ledger.forget(source / "k=1/g", spark=LOCAL, progress=False)
     agree()
     gather(write(source, {"k=1/h": b"h"}), dest, **how)
     agree()

@@ -296,7 +296,7 @@ def test_readers_may_know_it_by_another_address(tmp_path: Path) -> None:
 def test_all_rows_may_go_and_come_again(tmp_path: Path) -> None:
     dest = tmp_path / "out"
     gather(write(tmp_path / "in", {"a": b"a"}), dest, **HERE)
-    Ledger(dest).forget(file=next(dest.glob("*.parquet")).name)
+    Ledger(dest).forget(file=next(dest.glob("*.parquet")).name, spark=LOCAL)
     assert contents(dest) == []
     for name in "bc":
         gather(write(tmp_path / "in", {name: name.encode()}), dest, **HERE)
@@ -359,7 +359,7 @@ def test_a_catalog_that_is_away_holds_the_files_that_it_names_and_is_caught_up(
         report = gather(write(tmp_path / "in", {f"k=1/{name}": content}), dest, on_change="reprocess", **how)
         assert "behind the newest one" in report.exports[0]
         assert "the catalog prod of Iceberg gives no answer about db.events (OperationalError" in capsys.readouterr().err
-    with refused(QuireError, 3, "the catalog prod"):
+    with refused(QuireError, 3, "the catalog prod", "drop_export('iceberg', force=True)"):
         Ledger(dest).drop_export("iceberg")
     place.rmdir()
     place.with_suffix(".away").rename(place)
@@ -397,6 +397,28 @@ def test_of_two_drivers_the_second_one_reads_what_the_first_has_done(
     gather(write(tmp_path / "in", {"k=1/c": b"c"}), dest, **HERE, layout="directories")
     assert other == [True]
     assert known(catalog) == rows(dest) == ["a", "b", "c"]
+
+
+def test_an_export_ends_without_a_catalog_that_is_gone_for_good(tmp_path: Path, catalog: Catalog) -> None:
+    dest = exported(tmp_path)
+    place = tmp_path / "catalog/catalog.db"
+    place.rename(place.with_suffix(".gone"))
+    place.mkdir()
+    with refused(UsageError, 2, "force"):
+        Ledger(dest).drop_export("iceberg", force="yes")  # type: ignore[arg-type]
+    Ledger(dest).drop_export("iceberg", force=True)
+    assert (Ledger(dest).exports(), (dest / "_iceberg").exists()) == ({}, False)
+    gather(write(tmp_path / "in", {"k=1/a": b"new"}), dest, transform="raw", format="parquet", layout="directories", on_change="reprocess")
+    assert len(list(dest.rglob("*.parquet"))) == 2, "nothing holds superseded files any more"
+
+
+def test_a_table_that_took_the_place_of_ours_in_the_catalog_stays_there(tmp_path: Path, catalog: Catalog) -> None:
+    dest = exported(tmp_path)
+    catalog.drop_table("db.events")
+    gather(write(tmp_path / "in2", {"a": b"other"}), tmp_path / "out2", transform="raw", format="parquet")
+    Ledger(tmp_path / "out2").export("iceberg", **IN_PROD)
+    Ledger(dest).drop_export("iceberg")
+    assert known(catalog) == ["other"]
 
 
 def test_commits_of_others_in_the_catalog_stop_the_export(tmp_path: Path, catalog: Catalog) -> None:
@@ -441,9 +463,14 @@ def test_wrong_options_are_one_line(tmp_path: Path, catalog: Catalog, how: dict[
 
 
 def test_a_catalog_needs_pyiceberg(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    for module in ("pyiceberg.catalog", "pyiceberg.exceptions"):
+        monkeypatch.setitem(sys.modules, module, None)
     with refused(UsageError, 2, "pip install 'quire-spark[iceberg]'"):
         exported(tmp_path)
+    options = {"catalog": "prod", "table": "db.events"}
+    for verb in (lambda: catalogs.bring(options, {}, ""), lambda: catalogs.drop(options, "")):
+        with refused(UsageError, 2, "pip install 'quire-spark[iceberg]'"):
+            verb()
     gather(write(tmp_path / "in", {"k=1/c": b"c"}), tmp_path / "out", **HERE, layout="directories")
     assert StaticTable.from_metadata(str(tmp_path / "out/_iceberg")).scan().to_arrow().num_rows == 3
 

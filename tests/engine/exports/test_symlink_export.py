@@ -81,7 +81,7 @@ def test_each_partition_has_its_manifest_and_others_are_not_touched(tmp_path: Pa
     assert [name for name in written if name.startswith("_symlinks")] == ["_symlinks/k=2/dt=1/manifest"]
     assert lines(dest) == ["0", "1", "3", "new"]
     (only,) = named(dest)["k=0/dt=1"]
-    Ledger(dest).forget(file=str(only.relative_to(dest)))
+    Ledger(dest).forget(file=str(only.relative_to(dest)), spark=LOCAL)
     assert named(dest)["k=0/dt=1"] == []
     assert lines(dest) == ["1", "3", "new"]
     with refused(RefusedError, 2, "files in directories of different columns", "drop_export('symlinks')"):

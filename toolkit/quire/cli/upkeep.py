@@ -93,16 +93,19 @@ def keep_versions(dest: str, keep: str, as_json: bool) -> None:
 @click.command()
 @click.argument("dest")
 @click.argument("format")
-@click.option("--catalog", help="Of iceberg: a catalog that shall know it, too, by its name in pyiceberg's configuration.")
+@click.option("--catalog", help="A catalog that shall know the table of iceberg, too, by its name in pyiceberg's configuration.")
 @click.option("--table", help="Its name there, as db.events.")
-@click.option("--location", help="Of iceberg and symlinks: the URL by which readers find DEST, as hdfs://host:8020/out.")
+@click.option("--location", help="The URL by which readers of iceberg and symlinks find DEST, as hdfs://host:8020/out.")
 @click.option("--drop", is_flag=True, help="End the export, and delete its metadata.")
+@click.option("--force", is_flag=True, help="With --drop: end it without its catalog, which is gone for good.")
 @AS_JSON
-def export(dest: str, format: str, catalog: str | None, table: str | None, location: str | None, drop: bool, as_json: bool) -> None:
+def export(
+    dest: str, format: str, catalog: str | None, table: str | None, location: str | None, drop: bool, force: bool, as_json: bool
+) -> None:
     """Offer DEST as a table of another format (delta, iceberg, symlinks), too, over the same files, in step with each later commit."""
     ledger = quire.Ledger(dest)
     if drop:
-        ledger.drop_export(format)
+        ledger.drop_export(format, force=force)
     else:
         show(ledger.export(format, catalog=catalog, table=table, location=location), as_json)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire import display
+from quire.arguments import flag
 from quire.commit import protocol
 from quire.commit.exports import exports as there
 from quire.commit.log import Log
@@ -14,6 +15,7 @@ from quire.engine.exports import step
 from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger.refusals import not_of_tables
+from quire.progress import waiting
 from quire.storage import Store
 
 
@@ -51,9 +53,9 @@ class Exports:
 
         format     "delta": a log of Delta Lake, in `_delta_log`; "iceberg": metadata of Iceberg, in `_iceberg`;
                    "symlinks": manifests for Hive's SymlinkTextInputFormat, in `_symlinks`, also of lines
-        catalog    of Iceberg: a catalog that shall know it, too, by its name in pyiceberg's configuration
+        catalog    a catalog that shall know the Iceberg table, too, by its name in pyiceberg's configuration
         table      its name there, as "db.events"
-        location   of Iceberg and symlinks, which hold whole addresses: the URL by which readers find the destination; default: its own
+        location   the URL by which readers of Iceberg and symlinks find the destination, since these hold whole addresses; default: its own
 
         Its readers see whole commits alone, and superseded files stay in the directory until it has come so far. It offers the version of
         now; whoever reads an older one of its versions may find files gone, but for what a `pin` holds. Other programs may not write to
@@ -76,16 +78,17 @@ class Exports:
         return {name: one.version or 0 for name, one in there(Log(self._store).refresh()).items()}
 
     @not_of_tables
-    def drop_export(self, format: str) -> None:
+    def drop_export(self, format: str, *, force: bool = False) -> None:
         """End an export, and delete its metadata; data files stay, but for superseded ones that it has held.
 
             ledger.drop_export("delta")
 
         format   as in `export`
+        force    end it without its catalog, which is gone for good: if it comes back, its table names files that are not there
 
-        Raises UsageError if there is none.
+        Raises UsageError if there is none, QuireError if its catalog gives no answer.
         """
-        _drop(self._store, format)
+        _drop(self._store, format, force=flag(force, "force"))
         self.refresh()
 
 
@@ -101,7 +104,8 @@ def _export(store: Store, format: str, options: Mapping[str, Any]) -> Exported:
         raise UsageError(f"there is nothing to export in {store.url}: no commit is published. Run quire consolidate first.")
     step.want(log, (format,), options)
     try:
-        done = step.export(log, there(log)[format])
+        with waiting(f"Exporting {store.url} as {format}", "exported"):
+            done = step.export(log, there(log)[format])
     except RefusedError:
         if not there(log)[format].version:
             step.end(log, format)  # it has offered nothing, and would hold superseded files for ever
@@ -110,10 +114,10 @@ def _export(store: Store, format: str, options: Mapping[str, Any]) -> Exported:
     return Exported(store.url, format, done.version or 0, done.commit)
 
 
-def _drop(store: Store, format: str) -> None:
+def _drop(store: Store, format: str, *, force: bool) -> None:
     """End an export; UsageError if there is none."""
     choose(format, tuple(step.FORMATS), "format")
     log = protocol.recover(store)
     if format not in there(log) and not step.FORMATS[format].check_free(store):  # else a call that ended it has died
         raise UsageError(f"{store.url} has no export {format!r}. ledger.exports() lists them.")
-    step.end(log, format)
+    step.end(log, format, force=force)

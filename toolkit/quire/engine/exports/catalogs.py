@@ -35,9 +35,9 @@ def bring(options: Mapping[str, str], said: Mapping[str, Any], address: str) -> 
         return
     name, table = options["catalog"], options["table"]
     with _told(name, table):
+        catalog = _catalog(name)
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        catalog = _catalog(name)
         for _ in range(_TRIES):
             there = _loaded(catalog, table)
             try:
@@ -55,17 +55,17 @@ def bring(options: Mapping[str, str], said: Mapping[str, Any], address: str) -> 
         raise QuireError(f"other programs commit to {table} all the time")
 
 
-def drop(options: Mapping[str, str]) -> None:
-    """Take the table out of the catalog; its files stay."""
+def drop(options: Mapping[str, str], location: str) -> None:
+    """Take the table out of the catalog, if it is the one at `location`; its files stay."""
     if "catalog" not in options:
         return
     name, table = options["catalog"], options["table"]
     with _told(name, table):
+        catalog = _catalog(name)
         from pyiceberg.exceptions import NoSuchTableError
 
-        catalog = _catalog(name)
         there = _loaded(catalog, table)
-        if there is not None and "quire.number" in there.metadata.properties:
+        if there is not None and there.metadata.location == location:
             try:
                 catalog.drop_table(table)
             except NoSuchTableError:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from quire.commit.entries import Export
 from quire.commit.log import Log
 from quire.engine.exports import delta_types, offered
-from quire.errors import FormatError, NotFoundError, RefusedError
+from quire.errors import FormatError, NotFoundError
 from quire.formats import partition_columns
 from quire.storage import Store
 
@@ -41,22 +41,16 @@ class _Tip(NamedTuple):
 
 
 def check_free(store: Store) -> bool:
-    """Whether a log of ours is there; RefusedError where another program's is."""
-    numbers = _numbers(store)
-    try:
-        return bool(numbers and _read(store, max(numbers)))
-    except RefusedError:
-        raise RefusedError(
-            f"{store.url} holds a Delta table of another program, in {FOLDER}/. An export needs another destination."
-        ) from None
+    """Whether a table of ours is there; RefusedError where another program's is."""
+    return offered.check_ours(store, _numbers(store), _read, "a Delta table", FOLDER)
 
 
 def check_options(_: Store, options: Mapping[str, str]) -> None:
     """UsageError for options: there are none."""
-    offered.take(options, format="delta")
+    offered.check_known(options, format="delta")
 
 
-def release(_: Export) -> None:
+def release(_store: Store, _: Export) -> None:
     """Nobody else knows of it."""
 
 
@@ -120,9 +114,7 @@ def _tip(store: Store, near: int) -> _Tip | None:
 def _read(store: Store, number: int) -> _Tip:
     """One of our commits. NotFoundError where there is none, RefusedError for one that is not ours."""
     name = _name(number)
-    data = store.get(name)
-    if not data:  # SeaweedFS keeps an empty object of a write that was cut off
-        raise FormatError(f"{store.url}/{name} is empty: a write of it was cut off. Delete it and call again; nothing is lost.")
+    data = offered.content(store, name)
     try:
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
         said = next(each["commitInfo"][APP] for each in actions if APP in each.get("commitInfo", {}))
@@ -131,10 +123,7 @@ def _read(store: Store, number: int) -> _Tip:
             raise ValueError("a type that no partition column has")
         return _Tip(number, int(said["version"]), made, str(said["id"]))
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
-        raise RefusedError(
-            f"{store.url}/{name} is a commit of another program, and an export takes none: it offers what quire has committed. Nothing was "
-            f"changed. ledger.drop_export('delta') takes the whole Delta log away; other Delta tables need a place of their own."
-        ) from None
+        raise offered.foreign(store, name, "delta") from None
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is written

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from quire.commit.entries import Export
 from quire.commit.log import Log
 from quire.engine.exports import catalogs, iceberg_types, offered
-from quire.engine.exports.iceberg_files import ADDED, DELETED, DataFile, living, manifest, manifest_list, manifests, told
+from quire.engine.exports.iceberg_files import ADDED, DELETED, DataFile, listed, living, manifest, manifest_list, manifests
 from quire.engine.exports.pointer import point
-from quire.errors import FormatError, NotFoundError, RefusedError
+from quire.errors import FormatError, NotFoundError
 from quire.formats import partition_columns
 from quire.storage import Store
 from quire.storage.address import readable
@@ -56,25 +56,19 @@ class _Tip(NamedTuple):
 
 def check_free(store: Store) -> bool:
     """Whether a table of ours is there; RefusedError where another program's is."""
-    numbers = _numbers(store)
-    try:
-        return bool(numbers and _read(store, max(numbers)))
-    except RefusedError:
-        raise RefusedError(
-            f"{store.url} holds an Iceberg table of another program, in {FOLDER}/. An export needs another destination."
-        ) from None
+    return offered.check_ours(store, _numbers(store), _read, "an Iceberg table", FOLDER)
 
 
 def check_options(store: Store, options: Mapping[str, str]) -> None:
     """UsageError or RefusedError for what cannot be exported so."""
-    offered.take(options, "catalog", "table", "location", format="iceberg")
+    offered.check_known(options, "catalog", "table", "location", format="iceberg")
     _where(store, options)
     catalogs.check(options)
 
 
-def release(one: Export) -> None:
+def release(store: Store, one: Export) -> None:
     """Take the table out of its catalog."""
-    catalogs.drop(one.options)
+    catalogs.drop(one.options, f"{_where(store, one.options)}/{FOLDER}")
 
 
 def remove(store: Store) -> None:
@@ -149,9 +143,7 @@ def _tip(store: Store, near: int) -> _Tip | None:
 def _read(store: Store, number: int) -> _Tip:
     """Metadata of ours. NotFoundError where there are none, RefusedError for those that are not ours."""
     name = _name(number)
-    data = store.get(name)
-    if not data:  # SeaweedFS keeps an empty object of a write that was cut off
-        raise FormatError(f"{store.url}/{name} is empty: a write of it was cut off. Delete it and call again; nothing is lost.")
+    data = offered.content(store, name)
     try:
         said = json.loads(data)
         if said["properties"][NUMBER] != str(number):  # another program has taken over what we had said
@@ -162,10 +154,7 @@ def _read(store: Store, number: int) -> _Tip:
         _check(said)
         return tip
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
-        raise RefusedError(
-            f"{store.url}/{name} is a commit of another program, and an export takes none: it offers what quire has committed. Nothing was "
-            f"changed. ledger.drop_export('iceberg') takes the whole table's metadata away; other Iceberg tables need a place of their own."
-        ) from None
+        raise offered.foreign(store, name, "iceberg") from None
 
 
 def _current(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,7 +259,7 @@ class _Writer:
         data = manifest(files, iceberg_types.partition(spec["fields"], kinds), schema, spec)
         name = f"{uuid.uuid4()}-m0.avro"
         self._put(name, data)
-        return told(f"{self.where}/{_METADATA}/{name}", data, files, spec["spec-id"], self.snapshot, self.sequence)
+        return listed(f"{self.where}/{_METADATA}/{name}", data, files, spec["spec-id"], self.snapshot, self.sequence)
 
     def _file(self, name: str, records: int, size: int, made: Mapping[str, str]) -> DataFile:
         values = {

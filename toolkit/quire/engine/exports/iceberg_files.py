@@ -79,7 +79,7 @@ def manifest(files: Iterable[DataFile], partition: Any, schema: Any, spec: Any) 
     return _written(_entry(partition), entries, said)
 
 
-def told(path: str, data: bytes, files: Sequence[DataFile], spec: int, snapshot: int, sequence: int) -> dict[str, Any]:
+def listed(path: str, data: bytes, files: Sequence[DataFile], spec: int, snapshot: int, sequence: int) -> dict[str, Any]:
     """A manifest as its list has it."""
     counts, rows = [0, 0, 0], [0, 0, 0]
     for file in files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -44,12 +44,36 @@ def between(log: Log, since: int, until: int) -> Change:
     return Change({n: said for n, said in added.items() if n not in both}, {n: said for n, said in gone.items() if n not in both})
 
 
-def take(options: Mapping[str, str], *known: str, format: str) -> None:
+def check_known(options: Mapping[str, str], *known: str, format: str) -> None:
     """UsageError for an option that a format does not have."""
     if other := next((key for key in options if key not in known), None):
         raise UsageError(
             f"the export {format} takes no {other}: its readers find it by {' and '.join(known) or 'its directory'}. Leave it out."
         )
+
+
+def check_ours(store: Store, numbers: Sequence[int], read: Callable[[Store, int], object], table: str, folder: str) -> bool:
+    """Whether a table of ours is there; RefusedError where another program's is."""
+    try:
+        return bool(numbers and read(store, max(numbers)))
+    except RefusedError:
+        raise RefusedError(f"{store.url} holds {table} of another program, in {folder}/. An export needs another destination.") from None
+
+
+def content(store: Store, name: str) -> bytes:
+    """A commit of an export; NotFoundError where there is none."""
+    if data := store.get(name):
+        return data
+    # SeaweedFS keeps an empty object of a write that was cut off.
+    raise FormatError(f"{store.url}/{name} is empty: a write of it was cut off. Delete it and call again; nothing is lost.")
+
+
+def foreign(store: Store, name: str, format: str) -> RefusedError:
+    """The error for a commit that is not ours."""
+    return RefusedError(
+        f"{store.url}/{name} is a commit of another program, and an export takes none: it offers what quire has committed. Nothing was "
+        f"changed. ledger.drop_export({format!r}) takes all of its metadata away; other tables of this format need a place of their own."
+    )
 
 
 def check_version(log: Log, version: int, name: str, format: str) -> None:

@@ -79,14 +79,14 @@ def export(log: Log, one: Export) -> Export:
     check_kind(log, one.name)
     late, until = one.name in {each.name for each in behind(log)}, log.settled_version()
     version, commit = FORMATS[one.name].bring(log, one, until)
+    if not late:
+        version = one.version or 0  # its own metadata were looked at again: nothing in the log is new
     done = Export(name=one.name, version=version, commit=commit, time=protocol.now(), options=one.options)
 
     def say(log: Log) -> Entry | None:
         there = exports(log).get(one.name)
-        return None if there is None or (there.version or 0) >= version else done
+        return None if there is None or (there.version or 0, there.commit) >= (version, commit) else done
 
-    if not late:
-        return one  # another look at its own metadata was all
     log.append(say)
     return done
 
@@ -126,10 +126,19 @@ def told(log: Log) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def end(log: Log, name: str) -> None:
-    """Say that an export is not wanted any more, take its metadata away, and let the files leave that it has held."""
-    if one := exports(log).get(name):
-        FORMATS[name].release(one)  # first: who finds it by a catalog would miss files that leave
+def end(log: Log, name: str, *, force: bool = False) -> None:
+    """Say that an export is not wanted any more, take its metadata away, and let the files leave that it has held.
+
+    `force`: without its catalog, where its table stays.
+    """
+    if (one := exports(log).get(name)) and not force:
+        try:
+            FORMATS[name].release(log.store, one)  # first: who finds it by a catalog would miss files that leave
+        except QuireError as e:
+            why = str(e).rstrip(".")
+            raise QuireError(
+                f"{why}. ledger.drop_export({name!r}, force=True) leaves the table in its catalog, for readers that fail."
+            ) from e
     log.append(lambda log: Export(name=name, version=None, time=protocol.now()) if name in exports(log) else None)
     FORMATS[name].remove(log.store)
     protocol.retire(log, asked=True)

@@ -31,11 +31,11 @@ def check_free(store: Store) -> bool:
 
 def check_options(store: Store, options: Mapping[str, str]) -> None:
     """UsageError for what cannot be exported so."""
-    offered.take(options, "location", format="symlinks")
+    offered.check_known(options, "location", format="symlinks")
     _where(store, options)
 
 
-def release(_: Export) -> None:
+def release(_store: Store, _: Export) -> None:
     """Nobody else knows of it."""
 
 
