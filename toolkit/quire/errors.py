@@ -186,25 +186,33 @@ _NAMED = (
 # The name of an option: whatever stands before the word, and what is joined to it behind, as an account in fs.azure.account.key.name.
 _WORDS = rf"{_NAMED}(?:[._-][\w.-]*)?['\"]?\s*(?:[=:]|%3d)\s*"
 _AZURE = "|".join(rf"(?<={scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
+_KEYS = ("key", "token", "secret", "pass", "pwd", "sig", "sas", "kms", "credential", "delegation")
+_DOTTED = str.maketrans("İı", "ii")
+# Each pattern with the words of which a text has one, in any case, where the pattern has something to hide: nearly no text has one.
 _SECRETS = (
     # user:password@ or token@ in a URL; what stands there in a URL of Azure storage is a container, if it looks like one
-    (re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{1,63}}@)[^/\s]*@"), "***@"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "***"),
+    (("@",), re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{1,63}}@)[^/\s]*@"), "***@"),
+    (("private key",), re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "***"),
     # Options that hold others, and headers that say who asks: all that follows is theirs.
-    (re.compile(r"(sasl\.(?:oauthbearer|jaas)[\w.]*['\"]?\s*[=:]\s*)(?!\*\*\*)[^\r\n]+", re.IGNORECASE), r"\1***"),
-    (re.compile(r"\b(bearer|basic|digest|negotiate|sharedkey|sharedkeylite)\s+[A-Za-z0-9+/.:_~=-]{8,}", re.IGNORECASE), r"\1 ***"),
+    (("sasl.",), re.compile(r"(sasl\.(?:oauthbearer|jaas)[\w.]*['\"]?\s*[=:]\s*)(?!\*\*\*)[^\r\n]+", re.IGNORECASE), r"\1***"),
+    (
+        ("bearer", "basic", "digest", "negotiate", "sharedkey"),
+        re.compile(r"\b(bearer|basic|digest|negotiate|sharedkey|sharedkeylite)\s+[A-Za-z0-9+/.:_~=-]{8,}", re.IGNORECASE), r"\1 ***",
+    ),
     # SAS signatures, tokens and keys as query parameters or options
-    (re.compile(rf"({_WORDS})(['\"])(?:(?!\2)[^\\]|\\.)*(?:\2|$)", re.IGNORECASE), r"\1\2***\2"),
-    (re.compile(rf"({_WORDS})[^\s&;,'\"}}]+", re.IGNORECASE), r"\1***"),
+    (_KEYS, re.compile(rf"({_WORDS})(['\"])(?:(?!\2)[^\\]|\\.)*(?:\2|$)", re.IGNORECASE), r"\1\2***\2"),
+    (_KEYS, re.compile(rf"({_WORDS})[^\s&;,'\"}}]+", re.IGNORECASE), r"\1***"),
     # Variables of an environment as a listing shows them, with a blank between name and value.
-    (re.compile(r"\b((?:[A-Z0-9]+_)+(?:KEY|SECRET|TOKEN|PASSWORD|PASSPHRASE)|(?i:api[_-]?key))[ \t]+[^\s=:]\S{5,}"), r"\1 ***"),
-)
+    (_KEYS, re.compile(r"\b((?:[A-Z0-9]+_)+(?:KEY|SECRET|TOKEN|PASSWORD|PASSPHRASE)|(?i:api[_-]?key))[ \t]+[^\s=:]\S{5,}"), r"\1 ***"),
+)  # fmt: skip
 
 
 def hide(text: str) -> str:
     """The text without anything that looks like a secret."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
+    folded = text.translate(_DOTTED).casefold()  # as the patterns compare: also the long s, the sign of kelvin, an i with or without a dot
+    for words, pattern, replacement in _SECRETS:
+        if any(word in folded for word in words):
+            text = pattern.sub(replacement, text)
     return text
 
 
