@@ -12,6 +12,7 @@ from quire import display
 from quire.commit import names, protocol
 from quire.commit.entries import Abort, Foreign, LostUpdate, Published
 from quire.commit.log import Log
+from quire.coverage import quarantine
 from quire.engine.exports import step as exports
 from quire.errors import UsageError, about, quoted
 from quire.interrupts import interruptible
@@ -66,6 +67,8 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
     before = Log(store).refresh()
     log = protocol.recover(store, abort).refresh()
     exports.catch_up(log, warnings.warn)
+    if any(commit.verb == "forget" for _, commit in log.recent()):
+        quarantine.forget(store, log)
     new = log.since(before.tip)
     others = [e for e in new if isinstance(e, Foreign)]
     return Recovered(

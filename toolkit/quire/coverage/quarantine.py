@@ -6,6 +6,7 @@ covers its bytes as far as they lie in the split; `length` is the record's own. 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -155,13 +156,51 @@ def _those(store: Store, name: str, mine: pa.Table, *, whole: bool) -> Iterator[
 
 def dead(store: Store, log: Log, below: int) -> list[str]:
     """The quarantine files of which no record is in quarantine any more at a settled version: rows that left never come back."""
+    return [name for name, count in _counts(store, log, below).items() if not count]
+
+
+def _counts(store: Store, log: Log, version: int) -> dict[str, int]:
+    """The quarantine files that commits up to a settled version name, and how many records of each are in quarantine there."""
     there = [e.name for e in store.walk(names.QUARANTINE)]
     if not there:
-        return []
-    folded, live = fold(log, below), set[str]()
+        return {}
+    folded, live = fold(log, version), Counter[str]()
     for source in folded.sources:
-        live.update(pc.unique(_records(store, folded, source, []).column("quarantine")).to_pylist())
-    return [name for name in there if name not in live and _named(log, below, name)]
+        for each in pc.value_counts(_records(store, folded, source, []).column("quarantine")).to_pylist():
+            live[each["values"]] += each["counts"]
+    return {name: live[name] for name in there if _named(log, version, name)}
+
+
+def forget(store: Store, log: Log) -> None:
+    """Take records out of quarantine files that are not in quarantine any more, whatever versions are kept: they were forgotten.
+
+    Anybody may do it again, and several at once: whoever has put a file looks at all of them once more, by the log of then.
+    """
+    again = True
+    while again:
+        again, version = False, log.refresh().settled_version()
+        for name, count in _counts(store, log, version).items():
+            if not count:
+                store.remove(name)
+            elif (rest := _rest(store, log, version, name, count)) is not None:
+                store.put(name, rest)
+                again = True
+
+
+def _rest(store: Store, log: Log, version: int, name: str, count: int) -> bytes | None:
+    """A quarantine file without the records that have left; None where all are in quarantine."""
+    try:
+        if OwnParquet(stored(store, name), SCHEMA).file.metadata.num_rows <= count:
+            return None
+    except (NotFoundError, *DAMAGED):
+        return None  # gone meanwhile; or `verify` and whoever reads its records says that it is damaged
+    folded, writer = fold(log, version), QuarantineWriter()
+    rows = [_records(store, folded, source, ["path", "version", "start", "attempt"]) for source in folded.sources]
+    mine = [some.filter(pc.equal(some.column("quarantine"), name)) for some in rows]
+    for found in _those(store, name, pa.concat_tables(mine), whole=False):
+        for row in found.to_pylist():
+            writer.add(*(row[c] for c in ("path", "version", "offset", "content", "length", "error", "message", "tries")))
+    return writer.finish()
 
 
 def _records(store: Store, folded: Fold, source: Source, columns: list[str]) -> pa.Table:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.log import Log
+from quire.coverage import quarantine
 from quire.coverage.finished import FINISHED, PURGING
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError
@@ -18,7 +19,7 @@ from quire.ledger.tables import alike
 from quire.planning.drops import DROPS, filled, put_drops
 from quire.planning.pack import read_drops
 from quire.planning.rewriting import live_files, rewriting
-from quire.storage import Store
+from quire.storage import Store, connect
 
 TOLD = 1_000  # files that are told where there may be very many
 
@@ -65,7 +66,11 @@ def forget(
             return PlannedChange(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
         return PlannedChange(rewriting(put_drops(log.store, drops, named), live, target))
 
-    return Change(dest, {"verb": "forget", **said}, plan, target=target).run()
+    done = Change(dest, {"verb": "forget", **said}, plan, target=target).run()
+    if done.quarantined_out:
+        store = connect(dest.url, dest.options)
+        quarantine.forget(store, Log(store))
+    return done
 
 
 def finished(drops: pa.Table, *, last_copy: bool) -> list[tuple[str, str]]:
