@@ -50,7 +50,7 @@ def play(mutant: Mutant | None, stages: tuple[str, ...]) -> str | None:
     with tempfile.TemporaryDirectory(prefix="quire-mutant-") as temporary:
         where = Path(temporary)
         plant(mutant, where)
-        ours = {"PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": temporary, "QUIRE_SHRINK": "0"}
+        ours = {"PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": temporary, "QUIRE_SHRINK": "0", "QUIRE_EACH_CASE": "1"}
         for stage in stages:
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "--timeout=150"]
             try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from writes import begin, end, listed, rows, there, write
@@ -217,6 +218,29 @@ def test_kept_versions(tmp_path: Path) -> None:
         begin(tmp_path, keep_versions="soon")
 
 
+def test_exports_begin_with_a_write_and_stay_in_step(tmp_path: Path) -> None:
+    def by_delta() -> list[int]:
+        return sorted(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().column("id").to_pylist())
+
+    with pytest.raises(UsageError, match="exports"):
+        begin(tmp_path, exports="delta, ice")
+    write(tmp_path, [rows(1)], exports="delta, iceberg")
+    assert by_delta() == [1]
+    write(tmp_path, [rows(2)])
+    write(tmp_path, [rows(3)], overwrite=True, exports="delta")
+    assert by_delta() == listed(tmp_path) == [3]
+    assert quire.Ledger(tmp_path).exports().keys() == {"delta", "iceberg"}
+
+
+def test_another_programs_table_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1)])
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_text('{"commitInfo": {"operation": "WRITE"}}\n')
+    with pytest.raises(RefusedError, match="another program"):
+        begin(tmp_path, exports="delta")
+    assert quire.Ledger(tmp_path).exports() == {}
+
+
 def own(content: bytes, file: FileInfo) -> pa.RecordBatch:
     return rows(len(content))
 
@@ -274,6 +298,7 @@ def _story(dest: str) -> None:
     write(dest, [rows(3)], [rows(4)], batch="two", overwrite=True)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", ["hdfs", "s3", "azure"])
 def test_a_driver_that_dies_at_any_change_leaves_one_copy(kind: str, every: int) -> None:

@@ -16,6 +16,8 @@ from quire.storage import Store
 from quire.storage.within import is_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from quire.commit.log import Log
 
 
@@ -79,6 +81,19 @@ class Holding(Protocol):
         ...
 
 
+@runtime_checkable
+class Offering(Protocol):
+    """An offer that a closer may make beside: to tell which files of now readers without quire can be offered, as a table's base files."""
+
+    def check_offered(self, store: Store) -> None:
+        """RefusedError where whole files do not hold the rows."""
+        ...
+
+    def offered(self, log: Log) -> tuple[pa.Schema, dict[str, int]]:
+        """The columns, and the name and bytes of each data file of now. TransientError where listings lag behind the log."""
+        ...
+
+
 REGISTRY = Registry(
     "quire.closers", "closer {!r}",
     {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser", "table": "quire.table.closer:TableCloser"},
@@ -107,6 +122,12 @@ def cleaner(store: Store) -> Cleaning | None:
     """The closer whose destination at `store` loses files of older commits; None: it keeps them."""
     found = REGISTRY.make(TABLE) if is_table(store) else None
     return found if isinstance(found, Cleaning) else None
+
+
+def offering(store: Store) -> Offering | None:
+    """The closer that tells the data files of now of the destination at `store`; None: its log tells them."""
+    found = REGISTRY.make(TABLE) if is_table(store) else None
+    return found if isinstance(found, Offering) else None
 
 
 def check_readable(log: Log, version: int) -> None:

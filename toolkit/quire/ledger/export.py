@@ -14,7 +14,6 @@ from quire.commit.log import Log
 from quire.engine.exports import step
 from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.interrupts import all_interruptible
-from quire.ledger.refusals import not_of_tables
 from quire.progress import waiting
 from quire.storage import Store
 
@@ -42,7 +41,6 @@ class Exports:
         """Read the log to its tip."""
         raise NotImplementedError
 
-    @not_of_tables
     def export(self, format: str, *, catalog: str | None = None, table: str | None = None, location: str | None = None) -> Exported:
         """Offer the destination as a table of another format, too, over the same Parquet files; each later commit keeps it in step.
 
@@ -67,7 +65,6 @@ class Exports:
         self.refresh()
         return done
 
-    @not_of_tables
     def exports(self) -> dict[str, int]:
         """The exports: format → the version that it offers; one that lags is brought on by the next call, or by `export`.
 
@@ -77,7 +74,6 @@ class Exports:
         """
         return {name: one.version or 0 for name, one in there(Log(self._store).refresh()).items()}
 
-    @not_of_tables
     def drop_export(self, format: str, *, force: bool = False) -> None:
         """End an export, and delete its metadata; data files stay, but for superseded ones that it has held.
 

@@ -41,7 +41,7 @@ class DataSource(datasource.DataSource):
 
     `options`: `version` (default: the newest when the frame is made), `columns` (names between commas), `storage.NAME` and
     `secret.NAME` for the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`; of a writer
-    `partition_by`, `overwrite`, `batch`, `target_size`, `compression`, `committer`, `keep_versions`, `allow_nonempty`.
+    `partition_by`, `overwrite`, `batch`, `target_size`, `compression`, `committer`, `keep_versions`, `exports`, `allow_nonempty`.
     """
 
     def __init__(self, options: Any, version: int | None = None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from quire.commit import protocol
 from quire.commit.entries import TABLE, Commit, Entry, Expired, Foreign, Task
+from quire.commit.exports import needed
 from quire.commit.log import Log
 from quire.errors import RefusedError, StorageError, TransientError, UsageError
 from quire.storage import Entry as File
@@ -73,9 +74,9 @@ def keep_of(intent: Mapping[str, object]) -> Keep:
 
 
 def pinned(log: Log) -> str:
-    """The newest instant that readers of the oldest pinned version see; "": nothing is pinned."""
-    pins = log.pins().values()
-    return max(seen(log, min(pins)), default="0") if pins else ""
+    """The newest instant that readers of the oldest version see which a pin holds or an export offers; "": there is none."""
+    versions = needed(log)
+    return max(seen(log, min(versions)), default="0") if versions else ""
 
 
 def seen(log: Log, version: int) -> set[str]:
@@ -97,7 +98,7 @@ def expired(log: Log, done: Task) -> Expired | None:
     brings = next((number for number, entry in entries if _newest(log, entry) >= first), log.merged)
     # Readers see a commit from the version on at which it, and each before it, is published.
     below = next((each for each in range(brings, log.tip + 1) if log.settled_version(each) >= brings), log.tip)
-    below = min([below, *log.pins().values()])
+    below = min([below, *needed(log)])
     return Expired(below=below, time=protocol.now()) if log.expired() < below else None
 
 

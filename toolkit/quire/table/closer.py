@@ -22,10 +22,11 @@ from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
+from quire.engine.exports import step as exports
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, TransientError, UsageError
 from quire.progress import Progress
 from quire.spark.runner import Runner
-from quire.storage import Patience, Store
+from quire.storage import Patience, Store, plain
 from quire.table import (
     archive,
     cleaning,
@@ -40,6 +41,7 @@ from quire.table import (
     storage_lock,
     streamer,
     taking_back,
+    timeline,
     turns,
 )
 from quire.table import index as indexes
@@ -47,7 +49,7 @@ from quire.table.file_groups import Slice
 from quire.table.format import commit_avro, commits, config, names
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
-from quire.table.format.schema import storable
+from quire.table.format.schema import storable, with_meta
 from quire.table.rounds import ARCHIVE, BACK, CLUSTER, DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
 from quire.table.settings import Settings, opened
 from quire.table.timeline import CLEAN, CLUSTERING, COMPACTION, REPLACE, SAVEPOINT
@@ -103,6 +105,23 @@ class TableCloser:
         """RefusedError where the table cannot be read any more as it was at a version."""
         pinning.check_readable(log, version)
 
+    def check_offered(self, store: Store) -> None:
+        """RefusedError for a table whose base files alone do not hold its rows."""
+        has = opened(store)[0]
+        if has.type == config.MERGE_ON_READ or has.drops_partitions:
+            why = "are logs, too" if has.type == config.MERGE_ON_READ else "lack the partition columns (drop.partition.columns=true)"
+            raise RefusedError(
+                f"the files of {plain(store.url)} {why}, which readers of other formats do not know. Read it by quire.Table or Hudi."
+            )
+
+    def offered(self, log: Log) -> tuple[pa.Schema, dict[str, int]]:
+        """The columns with the meta fields, and the newest base files."""
+        has, line = opened(log.store)[0], timeline.current(log.store)
+        slices = file_groups.newest(log.store, line)
+        rounds.check_listed(log, line, slices)
+        columns = there(line, has) or pa.schema([])
+        return with_meta(columns) if has.meta_fields else columns, {one.name: one.size for one in slices}
+
     def before_moved(self, store: Store, commit: Commit) -> None:
         """RefusedError where the instant cannot appear any more, as another program has upgraded the table."""
         if rounds.leaves_instant(commit.tasks[-1]):
@@ -114,7 +133,7 @@ class TableCloser:
         said = rounds.round_of(done)
         if said.operation in (CLEAN, SAVEPOINT, ARCHIVE, *BACK):
             if (content := self._content(store, commit)) is not None:
-                _carry_out(store, said, content, f"{store.url}: the plan of job {commit.job}")
+                _carry_out(store, said, content, f"{store.url}: the plan of job {commit.job}", number)
             return
         if not said.planned and not rounds.leaves_instant(done):
             return  # nothing of the table has changed
@@ -162,12 +181,12 @@ class TableCloser:
             ) from None
 
 
-def _carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
+def _carry_out(store: Store, said: Round, content: bytes, where: str, number: int) -> None:
     """Let what takes files or instants away, or holds them, come into effect."""
     if said.operation == ARCHIVE:
         archive.carry_out(store, said, content, where)
     elif said.operation in BACK:
-        taking_back.carry_out(store, said, content, where)
+        taking_back.carry_out(store, said, content, where, lambda: exports.move_off(Log(store).refresh(), number))
     else:
         cleaning.carry_out(store, said, content, where)
 

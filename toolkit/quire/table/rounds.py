@@ -284,7 +284,10 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
             _check_shown(line.store, line.plan_of(said.instant))
         if not leaves_instant(done):
             continue
-        lacking = [] if done.instant in there or done.instant < line.horizon else [_completed(done)]
+        if done.instant not in there and done.instant >= line.horizon:
+            _check_shown(line.store, _completed(done))
+            continue  # it is being taken back: its files go next
+        lacking = list[str]()
         for folder, file in _files(done):
             key, name = (folder, file.file_id), names.path(folder, file.name)
             since = said.ended if said.ended and isinstance(file, LogFile) else file.instant

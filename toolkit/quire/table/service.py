@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
+from quire.engine.exports import step as exports
 from quire.engine.take_up import Identity, take_up
 from quire.errors import QuireError
 from quire.progress import Progress
@@ -42,6 +44,7 @@ class Service:
             taken = take_up(self.store, lambda _: identity, plan)
             self.log = taken.log
             if taken.head is None:
+                exports.catch_up(self.log, functools.partial(self.bars.say, always=True))
                 return None
             try:
                 jobs.close(self.runner, self.log, Work(self.dest, self.options, (), taken.head, NO_TASKS), [], None, self.bars)

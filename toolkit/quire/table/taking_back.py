@@ -7,7 +7,7 @@ See docs/protocol.md, section 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -173,8 +173,10 @@ def _check_logs(line: Timeline, going: set[str], found: dict[str, dict[str, set[
 
 
 # ------------------------------------------------------------------------------------------------------------------- publication
-def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
+def carry_out(store: Store, said: Round, content: bytes, where: str, before_files_go: Callable[[], None]) -> None:
     """Let a rollback or a restore come into effect; anybody may, again and again: neither instants nor names of files come twice.
+
+    `before_files_go`: called when no reader of the timeline finds them any more.
 
     Readers see the newest write go first, and each that is gone is gone whole: while its files are deleted, it is a write that has not
     completed. Nothing happens where another program has upgraded the table, or keeps a metadata table of it.
@@ -189,6 +191,7 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     store.put(f"{folder}/{replace(asked, state='inflight').name}", b"")
     for time in sorted(taken.writes, reverse=True):
         store.remove(f"{folder}/{Instant(time, taken.writes[time], ended=taken.ends.get(time, '')).name}")
+    before_files_go()
     folders = [f"{names.CHANGES}/{time}" for time in taken.writes]
     changes = [entry.name for folder in folders for entry in store.walk(folder) if isinstance(entry, Entry)]
     with ThreadPoolExecutor(DELETING) as pool:

@@ -10,7 +10,9 @@ from quire.arguments import parse_size
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import COMPRESSIONS
 
-OPTIONS = ("path", "partition_by", "overwrite", "batch", "target_size", "compression", "committer", "keep_versions", "allow_nonempty")
+OPTIONS = (
+    "path", "partition_by", "overwrite", "batch", "target_size", "compression", "committer", "keep_versions", "exports", "allow_nonempty",
+)  # fmt: skip
 OF_SPARK = ("checkpointLocation", "queryName")  # that a stream's writer is given, too
 ROWS, PARTITIONS = "rows", "partitions"  # what leaves: all rows, or those of the partitions that the new rows touch
 LONGEST = 200  # characters of a batch's name
@@ -27,6 +29,7 @@ class Asked:
     compression: str
     committer: str
     keep_versions: str | None
+    exports: tuple[str, ...]  # names of formats, as they were written
     allow_nonempty: bool
 
 
@@ -57,7 +60,8 @@ def asked(options: Mapping[str, str], columns: tuple[str, ...] | None, *, overwr
         columns or (), leaves if overwrite else "", batch,
         parse_size(options.get("target_size", "256 MiB"), "target_size"),
         choose(options.get("compression", "zstd"), COMPRESSIONS, "compression"),
-        options.get("committer", "auto"), options.get("keep_versions"), _flag(options, "allow_nonempty"),
+        options.get("committer", "auto"), options.get("keep_versions"),
+        tuple(name.strip() for name in options.get("exports", "").split(",") if name.strip()), _flag(options, "allow_nonempty"),
     )  # fmt: skip
 
 

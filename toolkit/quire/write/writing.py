@@ -29,6 +29,7 @@ from quire.coverage.live import live
 from quire.coverage.segments import SCHEMA, SegmentWriter
 from quire.engine import driver, own_files
 from quire.engine import job as jobs
+from quire.engine.exports import step as exports
 from quire.engine.request import keep
 from quire.engine.take_up import Identity, with_state
 from quire.errors import QuireError, RefusedError, quoted
@@ -62,10 +63,12 @@ def begin(dest: str, options: Any, schema: StructType, asked: Asked) -> Writing 
     store = connect(dest, options)
     driver.check_destination(store, asked.allow_nonempty)
     by, kept = choice(asked.committer, store), keep(asked.keep_versions, store)
+    exports.wanted(asked.exports, "parquet", store)
     own, made = columns.of_frame(schema, asked.by)
     log = protocol.recover(store)
     own_files.check_kind(log)
     _check_spec(log, asked)
+    exports.check_new(log, asked.exports)
     own = columns.as_there(log, own, asked.by)
     protocol.keep(log, kept)
     _give_up_old(log)
@@ -114,6 +117,8 @@ def end(writing: Writing, path: str, tasks: Sequence[Task]) -> None:
             protocol.abort(log, writing.job, TWICE)
         elif log.outcome(writing.job) is None:
             _commit(log, writing, path, tasks)
+        if isinstance(log.refresh().outcome(writing.job), Commit):
+            exports.want(log, writing.asked.exports)
         jobs.settle(log, writing.job, Progress(False))
     outcome = log.refresh().outcome(writing.job)
     if isinstance(outcome, Commit) and log.in_effect(outcome):

@@ -7,21 +7,23 @@ a feature that none of them has, so other programs' writers and VACUUM refuse it
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quire.commit.closers import offering
 from quire.commit.entries import Export
 from quire.commit.log import Log
 from quire.engine.exports import delta_types, offered
 from quire.errors import FormatError, NotFoundError
-from quire.formats import partition_columns
+from quire.formats import parquet, partition_columns
 from quire.storage import Store
 
 FOLDER = "_delta_log"
@@ -32,12 +34,16 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 
 
 class _Tip(NamedTuple):
-    """Delta's last commit: its number, the version of quire's log that it offers, the types of the partition columns, the table's id."""
+    """Delta's last commit: its number, the version of quire's log that it offers, the types of the partition columns, the table's id.
+
+    columns   those of a table of Hudi's format, which may change, as their schema's checksum
+    """
 
     number: int
     version: int
     made: dict[str, str]
     id: str
+    columns: str = ""
 
 
 def check_free(store: Store) -> bool:
@@ -59,8 +65,11 @@ def remove(store: Store) -> None:
     store.remove_tree(FOLDER)
 
 
-def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
-    """Let the log offer a settled version, or a later one; returns it, and the number of Delta's commit (0 also where nothing is there)."""
+def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple[int, int]:
+    """Let the log offer a settled version, or a later one; returns it, and the number of Delta's commit (0 also where nothing is there).
+
+    `always`: with a commit of its own, so that a call that has begun before finds its number taken.
+    """
     store, tip = log.store, _tip(log.store, one.commit)
     while True:
         if tip:
@@ -69,7 +78,7 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
             tip = tip._replace(version=max(tip.version, one.version))  # nothing had changed up to there
         if tip and tip.version >= version:
             return tip.version, tip.number
-        made = _first(log, version) if tip is None else _next(log, tip, version)
+        made = _first(log, version) if tip is None else _next(log, tip, version, always=always)
         if made is None:
             return version, tip.number if tip else 0
         new, actions = made
@@ -121,7 +130,7 @@ def _read(store: Store, number: int) -> _Tip:
         made = {str(key): str(kind) for key, kind in said["partitions"].items()}
         if not set(made.values()) <= delta_types.ARROW.keys():
             raise ValueError("a type that no partition column has")
-        return _Tip(number, int(said["version"]), made, str(said["id"]))
+        return _Tip(number, int(said["version"]), made, str(said["id"]), str(said.get("columns", "")))
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
         raise offered.foreign(store, name, "delta") from None
 
@@ -133,20 +142,22 @@ def _first(log: Log, version: int) -> tuple[_Tip, list[dict[str, Any]]] | None:
     if not files:
         return None
     made = _kinds(offered.made(log, [file.name for file in files]), log.store.url)
-    tip = _Tip(0, version, made, str(uuid.uuid4()))
+    tip, table = _with_table(log, _Tip(0, version, made, str(uuid.uuid4())), files[0].name)
     adds = ({"add": _add(file.name, file.size, file.records, made, change=True)} for file in files)
-    return tip, [*_head(tip), *_table(log, tip, files[0].name), *adds]
+    return tip, [*_head(tip), *table, *adds]
 
 
-def _next(log: Log, tip: _Tip, version: int) -> tuple[_Tip, list[dict[str, Any]]] | None:
-    """The next commit: what the commits since the last one have added and removed; None where that is nothing."""
-    changed = offered.between(log, tip.version, version)
-    if not changed:
+def _next(log: Log, tip: _Tip, version: int, *, always: bool) -> tuple[_Tip, list[dict[str, Any]]] | None:
+    """The next commit: what the commits since the last one have added and removed; None where that is nothing, unless `always`."""
+    changed = offered.between(log, tip.version, version, lambda: _content(log.store, tip.number))
+    if not changed and not always:
         return None
     before = {key: delta_types.ARROW[kind] for key, kind in tip.made.items()}
     made = _kinds(offered.joined(log, before, list(changed.added), "delta"), log.store.url)
-    found = _Tip(tip.number + 1, version, made, tip.id)
-    table = _table(log, found, next(iter(changed.added))) if made != tip.made else ()
+    found, table = tip._replace(number=tip.number + 1, version=version, made=made), list[dict[str, Any]]()
+    if changed.added and (made != tip.made or tip.columns):
+        found, table = _with_table(log, found, next(iter(changed.added)))
+        table = table if (made, found.columns) != (tip.made, tip.columns) else []
     adds = ({"add": _add(name, file.size, file.records, made, change=change)} for name, (file, change) in changed.added.items())
     removes = (
         {"remove": {"path": quote(name), "deletionTimestamp": _now(), "dataChange": change}} for name, change in changed.gone.items()
@@ -156,24 +167,24 @@ def _next(log: Log, tip: _Tip, version: int) -> tuple[_Tip, list[dict[str, Any]]
 
 def _head(tip: _Tip) -> Iterator[dict[str, Any]]:
     """The commit says who has made it, and the version that it offers."""
-    told = {"version": tip.version, "partitions": tip.made, "id": tip.id}
+    told = {"version": tip.version, "partitions": tip.made, "id": tip.id} | ({"columns": tip.columns} if tip.columns else {})
     yield {"commitInfo": {"timestamp": _now(), "operation": "WRITE", "operationParameters": {}, "engineInfo": APP, APP: told}}
     yield {"txn": {"appId": APP, "version": tip.version, "lastUpdated": _now()}}
 
 
-def _table(log: Log, tip: _Tip, file: str) -> Iterator[dict[str, Any]]:
+def _with_table(log: Log, tip: _Tip, file: str) -> tuple[_Tip, list[dict[str, Any]]]:
     """The columns of the table, and what readers and writers have to know; `file`: a data file, which says its own columns."""
-    fields, unzoned = delta_types.fields(offered.own(log.store, file), tip.made, log.store.url)
+    fields, unzoned = delta_types.fields(offered.columns(log, file), tip.made, log.store.url)
     features = ["timestampNtz"] if unzoned else []
     reading = {"minReaderVersion": 3, "readerFeatures": features} if features else {"minReaderVersion": 1}
-    yield {"protocol": reading | {"minWriterVersion": 7, "writerFeatures": [*features, "quireExport"]}}
+    protocol = reading | {"minWriterVersion": 7, "writerFeatures": [*features, "quireExport"]}
     text = json.dumps({"type": "struct", "fields": fields})
-    yield {
-        "metaData": {
-            "id": tip.id, "format": {"provider": "parquet", "options": {}}, "schemaString": text, "partitionColumns": list(tip.made),
-            "configuration": {}, "createdTime": _now(),
-        }
+    said = {
+        "id": tip.id, "format": {"provider": "parquet", "options": {}}, "schemaString": text, "partitionColumns": list(tip.made),
+        "configuration": {}, "createdTime": _now(),
     }  # fmt: skip
+    columns = hashlib.sha256(text.encode()).hexdigest()[:16] if offering(log.store) else ""
+    return tip._replace(columns=columns), [{"protocol": protocol}, {"metaData": said}]
 
 
 def _add(name: str, size: int, records: int, made: Mapping[str, str], *, change: bool) -> dict[str, Any]:
@@ -226,16 +237,46 @@ _CHECKPOINT = pa.schema(
 
 def _checkpoint(log: Log, tip: _Tip) -> None:
     """Put a checkpoint of a commit, so that readers need none before it. Anybody may do it again: it says the same."""
-    files = offered.files(log, tip.version)
+    files = list(_content(log.store, tip.number).values()) if offering(log.store) else offered.files(log, tip.version)
     if not files:
         return  # nothing says the columns any more
-    actions = [*_head(tip), *_table(log, tip, files[0].name)]
+    actions = [*_head(tip), *_with_table(log, tip, files[0].name)[1]]
     rows = [each for each in actions if "commitInfo" not in each]
     rows += [{"add": _add(file.name, file.size, file.records, tip.made, change=False)} for file in files]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist([_pairs(row) for row in rows], _CHECKPOINT), sink, compression="zstd")
-    log.store.put(f"{FOLDER}/{tip.number:020}.checkpoint.parquet", sink.getvalue().to_pybytes())
+    log.store.put(_checkpointed(tip.number), sink.getvalue().to_pybytes())
     log.store.put(_LAST, json.dumps({"version": tip.number, "size": len(rows)}).encode())
+
+
+def _checkpointed(number: int) -> str:
+    return f"{FOLDER}/{number:020}.checkpoint.parquet"
+
+
+def _content(store: Store, number: int) -> dict[str, offered.Offer]:
+    """The data files that the table has as of one of our commits, by name."""
+    found, first = dict[str, offered.Offer](), 0
+    for base in range((number - 1) // EVERY * EVERY, 0, -EVERY):  # its driver may have died before it
+        if store.stat(_checkpointed(base)) is not None:
+            found, first = _merged(store, base), base + 1
+            break
+    for each in range(first, number + 1):
+        for line in offered.content(store, _name(each)).splitlines():
+            action = json.loads(line)
+            if add := action.get("add"):
+                found[unquote(add["path"])] = _offer(add)
+            elif remove := action.get("remove"):
+                found.pop(unquote(remove["path"]), None)
+    return found
+
+
+def _merged(store: Store, number: int) -> dict[str, offered.Offer]:
+    adds = parquet.open_file(store, _checkpointed(number)).read(["add"]).column("add").to_pylist()
+    return {unquote(add["path"]): _offer(add) for add in adds if add}
+
+
+def _offer(add: Mapping[str, Any]) -> offered.Offer:
+    return offered.Offer(unquote(add["path"]), int(add["size"]), int(json.loads(add["stats"])["numRecords"]))
 
 
 def _pairs(action: dict[str, Any]) -> dict[str, Any]:

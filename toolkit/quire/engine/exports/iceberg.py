@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from quire.commit.closers import offering
 from quire.commit.entries import Export
 from quire.commit.log import Log
 from quire.engine.exports import catalogs, iceberg_types, offered
@@ -76,8 +77,11 @@ def remove(store: Store) -> None:
     store.remove_tree(FOLDER)
 
 
-def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
-    """Let the table offer a settled version, or a later one; returns it, and the number of the metadata that do (0: there are none)."""
+def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple[int, int]:
+    """Let the table offer a settled version, or a later one; returns it, and the number of the metadata that do (0: there are none).
+
+    `always`: with metadata of its own, so that a call that has begun before finds their number taken.
+    """
     store, where, tip = log.store, _where(log.store, one.options), _tip(log.store, one.commit)
     while True:
         if tip:
@@ -88,7 +92,7 @@ def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
         if tip and tip.version >= version and not moved:
             break
         writer = _Writer(log, where, tip, max(version, tip.version if tip else 0))
-        made = writer.whole() if tip is None or moved else writer.increment()
+        made = writer.whole() if tip is None or moved else writer.increment(always=always)
         if made is None:
             break
         if store.put_if_absent(_name(made.number), json.dumps(made.said, ensure_ascii=False).encode()):
@@ -192,28 +196,52 @@ class _Writer:
 
     def whole(self) -> _Tip | None:
         """All data files of the version, by a schema of their own; None where there are none, and there never were any."""
-        files = offered.files(self.log, self.version)
+        files = offered.files(self.log, self.version, self._content() if self.tip and offering(self.store) else None)
         if not files:
             return None if self.tip is None else self._done([], self.tip.said, "delete", whole=False)
+        if offering(self.store):
+            self._check_promoted([file.name for file in files])
         made = self._kinds(offered.made(self.log, [file.name for file in files]))
         return self._stated(((file.name, file.records, file.size) for file in files), made, files[0].name)
 
-    def increment(self) -> _Tip | None:
-        """The changes of the commits since the last one; None where that is nothing."""
+    def increment(self, *, always: bool) -> _Tip | None:
+        """The changes of the commits since the last one; None where that is nothing, unless `always`."""
         assert self.tip
-        changed = offered.between(self.log, self.tip.version, self.version)
-        if not changed:
+        changed = offered.between(self.log, self.tip.version, self.version, self._content)
+        if not changed and not always:
             return None
         before = {key: iceberg_types.MADE[kind] for key, kind in self.tip.made.items()}
         made = self._kinds(offered.joined(self.log, before, list(changed.added), "iceberg"))
-        if made != self.tip.made:
-            return self.whole()  # a column's type is another one: no old manifest fits
+        if made != self.tip.made or (changed.added and offering(self.store) and self._other_columns()):
+            return self.whole()  # a column's type is another one, or a column is new: no old manifest fits
         added = [self._file(name, file.records, file.size, made) for name, (file, _) in changed.added.items()]
         kept = self._without(changed.gone.keys())
         those = [*kept, *([self._manifest(added, self.tip.said)] if added else [])]
         only_moved = not any(change for _, change in changed.added.values()) and not any(changed.gone.values())
         operation = "append" if not changed.gone else "replace" if only_moved else "overwrite" if added else "delete"
         return self._done(self._merged(those), self.tip.said, operation, whole=not changed.gone)
+
+    def _check_promoted(self, names: Sequence[str]) -> None:
+        """RefusedError where a column has become wider than readers widen it."""
+        now = offered.columns(self.log, "")
+        for name, own in zip(names, offered.each_own(self.store, names), strict=True):
+            iceberg_types.check_promoted(own, now, f"{self.store.url}/{name}")
+
+    def _other_columns(self) -> bool:
+        assert self.tip
+        said = self.tip.said
+        now = iceberg_types.Schema(offered.columns(self.log, ""), {}, self.store.url, {}, said["last-column-id"]).fields
+        return bool(now != _of(said["schemas"], "schema-id", said["current-schema-id"])["fields"])
+
+    def _content(self) -> dict[str, offered.Offer]:
+        """The data files that the last snapshot has, by name."""
+        assert self.tip
+        start, found = f"{self.tip.said['location'].removesuffix(FOLDER)}", dict[str, offered.Offer]()
+        for each in self._parsed(manifests, _current(self.tip.said)["manifest-list"]):
+            for file in self._parsed(living, each["manifest_path"]) if _alive(each) else ():
+                name = file.path.removeprefix(start)
+                found[name] = offered.Offer(name, file.size, file.records)
+        return found
 
     # ------------------------------------------------------------------------------------------------ manifests
     def _without(self, gone: Iterable[str]) -> list[dict[str, Any]]:
@@ -295,7 +323,7 @@ class _Writer:
         same = self.tip.made if self.tip else {}
         before = _of(said["schemas"], "schema-id", said["current-schema-id"])["fields"] if self.tip else []
         ids = {field["name"]: field["id"] for field in before if same.get(field["name"]) == made.get(field["name"], "")}
-        schema = iceberg_types.Schema(offered.own(self.store, first), made, self.store.url, ids, said["last-column-id"])
+        schema = iceberg_types.Schema(offered.columns(self.log, first), made, self.store.url, ids, said["last-column-id"])
         number = max((each["schema-id"] for each in said["schemas"]), default=-1) + 1
         spec = [
             {"source-id": schema.made[key], "field-id": said["last-partition-id"] + i, "name": key, "transform": "identity"}

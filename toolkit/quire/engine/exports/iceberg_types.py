@@ -30,6 +30,7 @@ _AVRO: dict[str, Any] = {
     "decimal(20, 0)": {"type": "fixed", "name": "decimal_20_0", "size": 9, "logicalType": "decimal", "precision": 20, "scale": 0},
 }  # fmt: skip
 _FINEST = ("s", "ms", "us")
+_WIDER = {("int", "long"), ("float", "double")}
 
 
 class Schema:
@@ -58,6 +59,29 @@ def of(kind: pa.DataType, column: str, where: str) -> str:
     if found not in MADE:
         raise _refused(kind, column, where)
     return found
+
+
+def check_promoted(own: pa.Schema, now: pa.Schema, where: str) -> None:
+    """RefusedError where a data file has a column of a type that readers do not widen to the table's."""
+    for field in own:
+        if field.name in now.names and not _promoted(field.type, kind := now.field(field.name).type):
+            raise RefusedError(
+                f"the column {quoted(field.name)} of {where} is {field.type}, and the table's is {kind} by now, which readers of Iceberg "
+                "do not widen. The export goes on once such files are written anew."
+            )
+
+
+def _promoted(own: pa.DataType, now: pa.DataType) -> bool:
+    """Whether readers widen a type, as Iceberg's specification has it."""
+    if pa.types.is_decimal(own) and pa.types.is_decimal(now):
+        return bool(own.scale == now.scale and own.precision <= now.precision)
+    if pa.types.is_struct(own) and pa.types.is_struct(now):
+        return all(_promoted(part.type, now.field(part.name).type) for part in own if now.get_field_index(part.name) >= 0)
+    if pa.types.is_map(own) and pa.types.is_map(now):
+        return _promoted(own.key_type, now.key_type) and _promoted(own.item_type, now.item_type)
+    if pa.types.is_list(own) and pa.types.is_list(now):
+        return _promoted(own.value_type, now.value_type)
+    return _NAMED.get(own, str(own)) == _NAMED.get(now, str(now)) or (_NAMED.get(own), _NAMED.get(now)) in _WIDER
 
 
 def partition(spec: list[dict[str, Any]], kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from quire.commit.closers import offering
 from quire.commit.log import Log
 from quire.coverage.fold import fold
-from quire.coverage.live import LiveFile, live
+from quire.coverage.live import live
 from quire.errors import FormatError, RefusedError, UsageError
 from quire.formats import parquet, partition_columns, partitions
 from quire.formats.damage import ARROW
 from quire.sources.transforms import schemas
 from quire.storage import Store
+
+READING = 32  # footers at once
+T = TypeVar("T")
+
+
+class Offer(NamedTuple):
+    """A data file as exports name it."""
+
+    name: str
+    size: int
+    records: int
 
 
 class Change(NamedTuple):
@@ -27,13 +40,26 @@ class Change(NamedTuple):
         return bool(self.added or self.gone)
 
 
-def files(log: Log, version: int) -> list[LiveFile]:
-    """All data files of a version."""
-    return list(live(log, fold(log, version, reader=True), reader=True))
+def files(log: Log, version: int, known: Mapping[str, Offer] | None = None) -> list[Offer]:
+    """All data files of a version; of a table those of now. `known`: what an export says of some."""
+    table = offering(log.store)
+    if table is None:
+        return [Offer(file.name, file.size, file.records) for file in live(log, fold(log, version, reader=True), reader=True)]
+    sizes, known = table.offered(log)[1], known or {}
+    new = [name for name in sizes if name not in known]
+    records = dict(zip(new, _each(new, lambda name: int(_opened(log.store, name).metadata.num_rows)), strict=True))
+    return [known.get(name) or Offer(name, size, records[name]) for name, size in sizes.items()]
 
 
-def between(log: Log, since: int, until: int) -> Change:
-    """The changes of the commits after one version and up to another."""
+def between(log: Log, since: int, until: int, content: Callable[[], Mapping[str, Offer]]) -> Change:
+    """The changes of the commits after one version and up to another; `content`: the files that an export names."""
+    if offering(log.store):
+        # A rollback takes instants away, and other programs write, too: what the export says is sure.
+        known = content()
+        now = {file.name: file for file in files(log, until, known)}
+        return Change(
+            {name: (file, True) for name, file in now.items() if name not in known}, {name: True for name in known if name not in now}
+        )
     added, gone = dict[str, tuple[Any, bool]](), dict[str, bool]()
     for _, commit in log.commits(since, until):
         change = commit.verb != "compact"  # else the same rows in other files
@@ -93,6 +119,12 @@ def anew(format: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------------------- columns
+def columns(log: Log, name: str) -> pa.Schema:
+    """The columns: a table's as it says them, else those of a data file, as all have the same."""
+    table = offering(log.store)
+    return table.offered(log)[0] if table else own(log.store, name)
+
+
 _PLAIN = {  # as formats tell them apart
     pa.date64(): pa.date32(), pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
@@ -101,8 +133,22 @@ _PLAIN = {  # as formats tell them apart
 
 def own(store: Store, name: str) -> pa.Schema:
     """The columns of a data file."""
+    return _opened(store, name).schema_arrow
+
+
+def each_own(store: Store, names: Sequence[str]) -> list[pa.Schema]:
+    """The columns of each of some data files."""
+    return _each(names, lambda name: own(store, name))
+
+
+def _each(names: Sequence[str], ask: Callable[[str], T]) -> list[T]:
+    with ThreadPoolExecutor(READING) as pool:
+        return list(pool.map(ask, names))
+
+
+def _opened(store: Store, name: str) -> parquet.ParquetFile:
     try:
-        return parquet.open_file(store, name).schema_arrow
+        return parquet.open_file(store, name)
     except ARROW as e:
         raise FormatError(f"the data file {store.url}/{name} is damaged ({type(e).__name__}). ledger.forget(file=…) takes it out.") from e
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from quire.commit import protocol
-from quire.commit.entries import Entry, Export
+from quire.commit.closers import offering
+from quire.commit.entries import Entry, Export, Foreign
 from quire.commit.exports import exports
 from quire.commit.log import Log
 from quire.engine.exports import delta, iceberg, symlinks
 from quire.engine.report import BEHIND
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, choose, quoted
 from quire.storage import Store
-from quire.storage.within import is_table
 
 FORMATS: Mapping[str, Any] = {"delta": delta, "iceberg": iceberg, "symlinks": symlinks}
 
@@ -32,8 +33,8 @@ def wanted(asked: Any, format: str, store: Store) -> tuple[str, ...]:
         if not isinstance(named, Sequence):
             raise UsageError(f"exports={quoted(asked)} are not names of formats: say exports=('delta',).")
         found = tuple(dict.fromkeys(choose(name, tuple(FORMATS), "exports") for name in named))
-        if found and is_table(store):
-            raise UsageError(f"{store.url} is a table of Hudi's format, which is not exported to others. Leave exports out.")
+        if found and (table := offering(store)):
+            table.check_offered(store)
         if format != "parquet" and (columnar := [name for name in found if FORMATS[name].PARQUET_ALONE]):
             raise UsageError(f"exports={quoted(columnar[0])} is a table of Parquet files, and this gives {format}. Say format='parquet'.")
         return found
@@ -44,15 +45,22 @@ def want(log: Log, names: Sequence[str], options: Mapping[str, str] | None = Non
 
     `options`: those of one format, by which its readers find it; UsageError where it has others already.
     """
+    check_new(log, names, options)
     for name in names:
         there = exports(log).get(name)
         if there is None:
-            FORMATS[name].check_options(log.store, options or {})
-            FORMATS[name].check_free(log.store)
             log.append(functools.partial(_want, name, dict(options or {})))
         elif options and options != there.options:
             has = ", ".join(f"{key}={value!r}" for key, value in there.options.items()) or "neither"
             raise UsageError(f"{log.store.url} has this export already, with {has}. ledger.drop_export({name!r}) ends that first.")
+
+
+def check_new(log: Log, names: Sequence[str], options: Mapping[str, str] | None = None) -> None:
+    """RefusedError where another program has the place of an export that is not there yet, UsageError for options that it does not take."""
+    for name in names:
+        if name not in exports(log):
+            FORMATS[name].check_options(log.store, options or {})
+            FORMATS[name].check_free(log.store)
 
 
 def _want(name: str, options: dict[str, str], log: Log) -> Entry | None:
@@ -66,10 +74,13 @@ def behind(log: Log) -> list[Export]:
         return []
     until = log.settled_version()
     # One that a checkpoint is ahead of is brought on, too, so that nobody reads entries again and again that the checkpoint stands for.
-    return [
-        one for one in there.values()
-        if (one.version or 0) < until and ((one.version or 0) < log.merged or any(log.commits(one.version or 0, until)))
-    ]  # fmt: skip
+    return [one for one in there.values() if (one.version or 0) < until and _changed(log, one.version or 0, until)]
+
+
+def _changed(log: Log, since: int, until: int) -> bool:
+    if since < log.merged or any(log.commits(since, until)):
+        return True
+    return any(isinstance(entry, Foreign) for entry in log.since(since)[: until - since])  # other programs write into tables
 
 
 def export(log: Log, one: Export) -> Export:
@@ -94,8 +105,8 @@ def export(log: Log, one: Export) -> Export:
 def check_kind(log: Log, name: str) -> None:
     """RefusedError for a destination that a format cannot offer."""
     spec = log.spec()
-    if is_table(log.store):
-        raise RefusedError(f"{log.store.url} is a table of Hudi's format, which is not exported to others.")
+    if table := offering(log.store):
+        table.check_offered(log.store)
     if spec is not None and spec.format != "parquet" and FORMATS[name].PARQUET_ALONE:
         raise RefusedError(f"{log.store.url} holds {spec.format}, and {name} is a table of Parquet files. Export it as symlinks.")
 
@@ -109,6 +120,13 @@ def keep_up(log: Log, say: Callable[[str], object]) -> None:
             why = str(e).rstrip(".")
             say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {why}. ledger.drop_export({one.name!r}) ends it.")
     protocol.retire(log)
+
+
+def move_off(log: Log, version: int) -> None:
+    """Bring all exports past a commit that is about to delete files of now, as a rollback of a table does."""
+    for one in exports(log).values():
+        with suppress(QuireError):  # the commit stands; whoever brings this export on later says why it lags
+            FORMATS[one.name].bring(log, one, version, always=True)
 
 
 def catch_up(log: Log, say: Callable[[str], object]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from quire.commit.closers import offering
 from quire.commit.entries import Export
 from quire.commit.log import Log
 from quire.engine.exports import offered
@@ -44,10 +45,10 @@ def remove(store: Store) -> None:
     store.remove_tree(FOLDER)
 
 
-def bring(log: Log, one: Export, version: int) -> tuple[int, int]:
+def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple[int, int]:  # noqa: ARG001  # as the other formats' are called
     """Let the manifests name the data files of a settled version, or of a later one; returns it, twice."""
     offer = _Offer(log, _where(log.store, one.options), version)
-    changed = offered.between(log, one.version, version) if one.version else None
+    changed = offered.between(log, one.version, version, dict) if one.version and not offering(log.store) else None
     folders = {offer.folder(name) for name in (*changed.added, *changed.gone)} if changed else {*offer.texts, *_written(log.store)}
     for folder in sorted(folders):
         point(log.store, _name(folder), lambda folder=folder: offer.newest(folder))  # type: ignore[misc]
@@ -64,8 +65,9 @@ class _Offer:
     def newest(self, folder: str) -> bytes:
         """A folder's manifest, by what the log says now."""
         self.log.refresh()
-        if (version := self.log.settled_version()) > self.version:
-            self._compute(version)
+        version = self.log.settled_version()
+        if version > self.version or offering(self.log.store):
+            self._compute(max(version, self.version))
         return self.texts.get(folder, b"")
 
     def folder(self, name: str) -> str:
