@@ -24,13 +24,15 @@ PEER    := $(VENV)/connector/of-$(shell cksum < tests/benchmarks/kafka/pom.xml |
 DELTA   := $(VENV)/delta/of-$(shell cat tests/benchmarks/table/pom.xml tests/benchmarks/table/requirements.txt | cksum | cut -d ' ' -f 1)
 # And JVM Hudi, with a Spark that it fits, in an environment of its own.
 SPARK35 := $(VENV)/spark35/of-$(shell cat tests/services/jvm_hudi/pom.xml tests/services/jvm_hudi/requirements.txt | cksum | cut -d ' ' -f 1)
+# And Delta and Iceberg for that Spark, which read exports.
+READERS := $(VENV)/readers/of-$(shell cksum < tests/services/export_readers/pom.xml | cut -d ' ' -f 1)
 # Tables that JVM Hudi has written, which the source archive of hudi-rs has for its own tests.
 HUDI    := $(VENV)/hudi/of-$(shell grep '^hudi==' constraints.txt | cksum | cut -d ' ' -f 1)
 # Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
     JUPYTER_DATA_DIR=$$tmp/jupyter/data JUPYTER_RUNTIME_DIR=$$tmp/jupyter/run MPLCONFIGDIR="$(CURDIR)/$(VENV)/matplotlib"
-# Three processes, each with services and a Spark of its own, since tests wait a third of their time; the tests of a file stay together.
+# Three processes, since tests wait a third of their time; tests/conftest.py says which stay together.
 # A test that no signal ends says where it hangs, and ends with its process.
 BOTH := --numprocesses 3 --dist loadfile -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true --max-worker-restart 2
 # Every cell's output is compared with what is kept.
@@ -130,7 +132,7 @@ mutants: $(STAMP)-test $(HUDI) ## plant mistakes in copies of quire: each must b
 	$(TIDY) $(BIN)/python tests/mutants $(ONLY)
 
 .PHONY: nightly
-nightly: $(STAMP)-test $(HUDI) $(HDFS) $(CLOUD) $(KAFKA) $(SPARK35) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
+nightly: $(STAMP)-test $(HUDI) $(HDFS) $(CLOUD) $(KAFKA) $(SPARK35) $(READERS) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
 	$(TIDY) $(BIN)/python -m pytest -m nightly
 	$(MAKE) matrix RACES=$(or $(RACES),10000)
 	$(MAKE) mutants
@@ -211,6 +213,15 @@ $(SPARK35): | $(BIN)/python
 	mvn -B -q -f tests/services/jvm_hudi/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/spark35/repository" \
 	    dependency:copy -DoutputDirectory="$(CURDIR)/$(VENV)/spark35/jars"
 	rm -rf $(VENV)/spark35/repository
+	@touch $@
+
+$(READERS): | $(BIN)/python
+	@command -v mvn > /dev/null || { echo "The tests of exports in Spark need Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
+	@echo "Getting Delta and Iceberg for Spark 3.5: some 55 MB."
+	rm -rf $(VENV)/readers
+	mvn -B -q -f tests/services/export_readers/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/readers/repository" \
+	    dependency:copy -DoutputDirectory="$(CURDIR)/$(VENV)/readers/jars"
+	rm -rf $(VENV)/readers/repository
 	@touch $@
 
 $(PEER): | $(BIN)/python
