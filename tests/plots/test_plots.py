@@ -224,7 +224,7 @@ def boxes(picture: plots.Picture) -> list[tuple[str, Any]]:
 # --- every picture ---
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("case", PICTURES)
 def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
     picture = PICTURES[case]()
@@ -238,7 +238,7 @@ def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
         assert apart, f"{one!r} and {other!r} overlap"
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize("case", PICTURES)
 def test_a_picture_is_text_a_table_and_well_formed_svg_on_white(case: str) -> None:
     picture = PICTURES[case]()
@@ -638,6 +638,13 @@ def test_what_is_lost_or_double_is_said_beside_its_bar_and_what_is_exact_is_mark
     assert "killed before the acknowledgement" in told
     assert picture.title == "Each record once: 1 of 4 loads"
     assert picture.note == "At most 1,100 lost (both); at most 1,000 there once too often (offsets beside data)."
+
+
+def test_readers_are_counted_likewise() -> None:
+    picture = plots.accounts(pd.DataFrame({"reader": ["a", "b"], "expected": 199, "lost": [0, 9], "double": 0}))
+    assert (picture.title, picture.note) == ("Each record once: 1 of 2 readers", "At most 9 lost (b).")
+    assert list(picture.table.columns) == ["reader", "expected", "lost", "double"]
+    assert plots.accounts(picture.table.head(0)).note == "Nothing was read."
 
 
 @pytest.mark.parametrize(

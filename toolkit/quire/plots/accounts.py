@@ -1,4 +1,4 @@
-"""Accounts of records: a bar for each way to load them: there once, lost, and there once too often."""
+"""Accounts of records: a bar for each way to load or to read them: there once, lost, and there once too often."""
 
 from __future__ import annotations
 
@@ -35,26 +35,34 @@ def accounts(what: Any) -> Picture:
 
     `what` is a table with the columns loader, killed (where it was killed, in a few words, or nothing), expected (records that were sent),
     lost (of them) and double (rows too many: a record that is there three times counts twice). Each has its colour and its pattern; the
-    line is at what was expected. The first 20 rows are drawn. Returns a `Picture`. Raises UsageError for anything else.
+    line is at what was expected. With `reader` for loader and without killed, it is what each reader finds. The first 20 rows are drawn.
+    Returns a `Picture`. Raises UsageError for anything else.
     """
-    found = frame(what, "accounts", "a table of what was loaded", _COLUMNS)
+    word = "reader" if "reader" in getattr(what, "columns", ()) else "load"
+    if word == "reader":
+        found = (
+            frame(what, "accounts", "a table of what was read", ["reader", *_COUNTS]).rename(columns={"reader": "loader"}).assign(killed="")
+        )
+    else:
+        found = frame(what, "accounts", "a table of what was loaded", _COLUMNS)
     counts = {column: amounts(found, "accounts", column) for column in _COUNTS}
     table = found[_COLUMNS[:2]].fillna("").assign(**counts).reset_index(drop=True)
     if (table["lost"] > table["expected"]).any():
         row = table[table["lost"] > table["expected"]].iloc[0]
         raise UsageError(f"accounts: lost is {row['lost']:,} in a row of the table, and only {row['expected']:,} were expected")
     drawn = table.head(ROWS)
-    title, note = _words(table)
+    title, note = _words(table, word)
     with drawing():
         figure = _draw(title, note, drawn).figure if len(drawn) else blank(title, note, "no records").figure
-    return Picture(title, note, drawn, figure, len(table) - len(drawn))
+    told = drawn.drop(columns="killed").rename(columns={"loader": word}) if word == "reader" else drawn
+    return Picture(title, note, told, figure, len(table) - len(drawn))
 
 
-def _words(table: pd.DataFrame) -> tuple[str, str]:
+def _words(table: pd.DataFrame, word: str) -> tuple[str, str]:
     if not len(table):
-        return "No records were counted", "Nothing was loaded."
+        return "No records were counted", f"Nothing was {'read' if word == 'reader' else 'loaded'}."
     exact = int(((table["lost"] == 0) & (table["double"] == 0)).sum())
-    title = f"Each record once: {exact} of {plural(len(table), 'load')}"
+    title = f"Each record once: {exact} of {plural(len(table), word)}"
     worst = []
     for column, words in (("lost", "lost"), ("double", "there once too often")):
         if most := int(table[column].max()):
