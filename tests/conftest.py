@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import os
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd  # noqa: F401  # Arrow imports it when it is first needed: no example of a property test is to pay for that
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from gathering import KEY
 from quire.errors import RefusedError
@@ -18,7 +23,6 @@ from quire.storage import STORES, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -29,7 +33,9 @@ settings.load_profile("quire")
 
 @pytest.hookimpl(tryfirst=True)  # before the lanes are told apart
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave each n-th case of a test marked `nth(n)` where it is, and send the others to the nightly lane."""
+    """Leave each n-th case of a test marked `nth(n)` where it is, and send the others to the nightly lane; mutants meet all cases."""
+    if "QUIRE_EACH_CASE" in os.environ:
+        return
     seen = Counter[str]()
     for item in items:
         thin = item.get_closest_marker("nth")
@@ -39,6 +45,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if seen[name] % thin.args[0]:
             item.add_marker("nightly")
         seen[name] += 1
+
+
+class _Scheduling(LoadFileScheduling):
+    """The tests of a file run in one process, and all tests on Spark in one, so that only one starts, and gets warm."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        return "spark" if test.partition("[")[0] in _on_spark(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    return _Scheduling(config, log)
+
+
+@functools.cache
+def _on_spark(file: str) -> set[str]:
+    """The functions of a file that take the fixture `spark`, or another fixture of the file that does."""
+    tree = ast.parse((Path(__file__).parent.parent / file).read_text("utf-8"))
+    takes = {each.name: {arg.arg for arg in each.args.args} for each in tree.body if isinstance(each, ast.FunctionDef)}
+    found, more = set[str](), {"spark"}
+    while more:
+        more = {name for name, arguments in takes.items() if arguments & (more | found)} - found
+        found |= more
+    return found
 
 
 @pytest.fixture(scope="session")

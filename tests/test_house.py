@@ -46,6 +46,7 @@ def test_every_public_name_is_found_where_the_type_checkers_are_told() -> None:
         getattr(quire, "lode")  # noqa: B009 - a type checker knows that it is not there
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("asked", ["", "quire.{0}; "])
 def test_a_function_that_is_called_like_its_module_stays_the_function_whichever_is_imported_first(asked: str) -> None:
     one = f"import quire; {asked}import quire.{{0}}; assert callable(quire.{{0}})\n"

@@ -193,6 +193,7 @@ def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     ("schema", "values", "said"),
     [
@@ -691,6 +692,7 @@ NOW: dict[str, tuple[Any, dict[str, Any]]] = {  # how a new version is read of w
 }
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("how", NOW)
 def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Path, how: str) -> None:
     function, settings = NOW[how]
@@ -748,6 +750,7 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
     assert ids(dest) == list(range(18))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("on_append", ["tail", "reprocess"])
 @pytest.mark.parametrize("begins", [b"BROKEN 0\n", b'{"id": 0}\n'], ids=["rejected", "done"])
 def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path, begins: bytes, on_append: str) -> None:

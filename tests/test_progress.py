@@ -37,7 +37,7 @@ def test_a_function_is_told_each_phase_from_nothing_to_all_and_never_back(tmp_pa
     assert (end.done, end.total, end.unit, end.files) == (sum(map(len, documents(60).values())), end.done, "B", 60)
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("engine", ["in process", "spark"])
 def test_a_call_that_is_stopped_anywhere_loses_nothing_and_the_next_one_goes_on(

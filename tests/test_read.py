@@ -104,6 +104,7 @@ def test_parquet_has_its_own_columns(tmp_path: Path, spark: SparkSession) -> Non
     assert {r.path.removeprefix("file://"): bytes(r.content) for r in frame.collect()} == tree(source)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("name", ["with space", "[ab]{c}*?", "Süd 100% \\ #", "dt=2026-11-21"])
 @pytest.mark.parametrize(("transform", "format"), [("lines", "lines"), ("raw", "parquet")])
 def test_a_destination_may_be_called_anything(tmp_path: Path, spark: SparkSession, name: str, transform: str, format: str) -> None:
@@ -132,7 +133,7 @@ PARTITIONS: list[list[str]] = [
 ]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("values", PARTITIONS, ids=lambda v: " ".join(v)[:30])
 def test_partition_columns_are_those_that_spark_infers(tmp_path: Path, spark: SparkSession, values: list[str]) -> None:
     source = write(tmp_path / "in", {f"hour={i}/p={v}/f{i}": f"{i}\n".encode() for i, v in enumerate(values)})
@@ -157,6 +158,7 @@ def test_partition_columns_of_each_format(tmp_path: Path, spark: SparkSession, t
     assert days == {"2026-11-21": 2, "2026-11-22": 2, **({} if format == "lines" else {"2026-11-23": 1})}
 
 
+@pytest.mark.nth(5)
 @pytest.mark.parametrize("format", ["lines", "parquet"])
 @pytest.mark.parametrize(
     ("folders", "columns"),
@@ -189,6 +191,7 @@ def test_directories_of_every_kind_can_be_read(
 # ------------------------------------------------------------------------------------------------------------------- versions
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("transform", "format"), [("lines", "lines"), ("raw", "raw"), ("raw", "parquet")])
 def test_earlier_versions_give_exactly_the_earlier_commits(tmp_path: Path, spark: SparkSession, transform: str, format: str) -> None:
     source, seen = tmp_path / "in", {0: 0}

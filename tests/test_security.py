@@ -98,6 +98,7 @@ FIELDS: list[tuple[str | int, ...]] = [
 EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)], ids=["some names", "all names"])
 
 
+@pytest.mark.nth(5)
 @EVERY
 @pytest.mark.parametrize("field", FIELDS, ids=lambda f: str(f[-1]))
 def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...], every: int) -> None:
@@ -124,6 +125,7 @@ def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field
         assert len(list(out.glob("part-*"))) == 1, name
 
 
+@pytest.mark.nth(5)
 @EVERY
 @pytest.mark.parametrize("field", [f[2:] for f in FIELDS if f[0] == "tasks"], ids=lambda f: str(f[-1]))
 def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...], every: int) -> None:
@@ -145,6 +147,7 @@ def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field:
             assert "gather" in said, name
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_forged_name_in_a_plan_touches_nothing_else(tmp_path: Path, name: str) -> None:
     head, _ = frozen(tmp_path)
@@ -162,6 +165,7 @@ def test_a_forged_name_in_a_plan_touches_nothing_else(tmp_path: Path, name: str)
         gather(tmp_path / "in", tmp_path / "out", transform="xml")
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     "way", ["/../outside/precious", "/d9/../../outside/precious", "x/../../outside/precious", "/./d9/late.xml", "/a\0b", None]
 )
@@ -219,7 +223,7 @@ PLACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["commit", "published", "abort"])
 @pytest.mark.parametrize("committer", ["rename", "rename_v2"])
@@ -349,7 +353,7 @@ NUMBERS: list[tuple[str | int, ...]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize("field", NUMBERS, ids=lambda f: str(f[-1]))
 def test_a_forged_number_in_a_log_entry_is_one_line(tmp_path: Path, field: tuple[str | int, ...]) -> None:
     out = destination(tmp_path)
@@ -387,7 +391,7 @@ SHAPES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("what", ["next entry", "plan.entry", "manifest"])
 def test_an_entry_a_plan_or_a_manifest_that_is_damaged_is_one_line(tmp_path: Path, what: str, shape: str) -> None:
@@ -424,6 +428,7 @@ def test_an_object_without_a_field_is_damaged_and_not_an_empty_one(tmp_path: Pat
             decode(json.dumps(one).encode(), Entry, "here")
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(
     "forged",
     [
@@ -494,7 +499,7 @@ HOWS = ["missing", "another type", "text for numbers and the reverse", "null", "
 SEGMENT = segments.SCHEMA.names
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_forged_segment_is_an_answer_or_one_line(tmp_path: Path, how: str) -> None:
     out, beside = destination(tmp_path, transform="raw"), outside(tmp_path)
@@ -513,7 +518,7 @@ def test_a_forged_segment_is_an_answer_or_one_line(tmp_path: Path, how: str) -> 
             assert isinstance(said["sizes"], FormatError), column
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("what", ["head", "piece"])
 def test_a_forged_plan_is_an_answer_or_one_line(tmp_path: Path, what: str, how: str) -> None:
@@ -537,6 +542,7 @@ def test_a_forged_plan_is_an_answer_or_one_line(tmp_path: Path, what: str, how: 
     assert not [p for p in out.rglob("part-*") if b"precious" in p.read_bytes()]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tasks", [50_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_very_many_tasks_cost_time_for_each_and_no_more(tmp_path: Path, tasks: int) -> None:
     out = destination(tmp_path)
@@ -635,6 +641,7 @@ def test_a_parquet_bomb_is_noticed_before_it_fills_the_memory(tmp_path: Path) ->
     assert said.split() == ["many", "FormatError"] * 2 + ["long", "FormatError"] * 2
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_a_compressed_bomb_in_a_data_file_is_read_in_pieces(tmp_path: Path, compression: str) -> None:
     out = destination(tmp_path, compression=compression)

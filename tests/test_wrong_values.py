@@ -31,7 +31,7 @@ RIGHT = {("spark", type(None))}
 BESIDE = ("progress", "every", "max_runs")
 BUSY = {("quire.populate", "files"), ("quire.populate", "dirs"), ("quire.populate", "size"), ("quire.populate", "processes")}
 
-PARTS, LONG = ("quire.Table", "quire.committers", "quire.plots"), ("quire.[a-z]", "quire.Ledger", "ledger.inspect")
+PARTS, LONG = ("quire.committers", "quire.plots"), ("quire.[a-z]", "quire.Ledger", "ledger.inspect", "quire.Table")
 
 Case = tuple[Callable[..., Any], dict[str, Any]]
 

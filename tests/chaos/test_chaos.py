@@ -76,7 +76,7 @@ def base(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 @pytest.mark.timeout(900)  # on a busy machine
 def test_three_kills(base: Path, tale: Tale) -> None:
     """3,000 files; killed while tasks commit, at the job's commit, and after it is published."""

@@ -71,6 +71,7 @@ def every(group: click.Group = app.cli, path: str = "") -> dict[str, click.Comma
     return found
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("arguments", ["--help", "ledger rows {}/out", "ledger read {0}/out {0}/in/Größe.xml"])
 def test_an_output_that_is_full_is_one_line(place: Path, arguments: str) -> None:
     says = f"import sys; from quire.cli.app import main; main({arguments.format(place).split()!r})"
@@ -410,6 +411,7 @@ def test_the_exit_codes(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) 
     one_line(run("recover", dest), 3, "connection")
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     "verb", [("read", "out", "--limit", "1000000"), ("ledger", "read", "out", "in/big"), ("ledger", "quarantined", "out", "--json")]
 )

@@ -71,7 +71,7 @@ def sample(scenarios: Iterator[Scenario], n: int, seed: int) -> list[Scenario]:
     return random.Random(seed).sample(found, min(n, len(found)))
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("case", MAIN, ids=plain)
 def test_crash_then_run(case: Case) -> None:
     """Dead at every change; then another run, or everything open is given up and then run."""
@@ -115,7 +115,7 @@ def test_crash_while_a_checkpoint_is_written_or_read(case: Case) -> None:
         scenario()
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("case", SMALL, ids=plain)
 def test_crash_at_reads_too(case: Case) -> None:
     """Every operation of a run counts, reads and listings as well."""
@@ -123,7 +123,7 @@ def test_crash_at_reads_too(case: Case) -> None:
         scenario()
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("case", SMALL, ids=plain)
 def test_crash_in_recovery_too(case: Case) -> None:
     """Dead at change k, the next one dead at its change j, a third one ends it: a sample of the pairs."""
@@ -131,7 +131,7 @@ def test_crash_in_recovery_too(case: Case) -> None:
         scenario()
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(
     "case",
     [
@@ -149,6 +149,7 @@ def test_wrong_answers(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("case", [*UPLOADS, *cases(["shuffle"], ["upload"], ["s3"])], ids=plain)
 def test_expired_uploads(case: Case) -> None:
     """The process dies, and the store drops what it had uploaded before anybody goes on: what was committed is lost, and done again."""
@@ -156,6 +157,7 @@ def test_expired_uploads(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("case", [SMALL[0], SMALL[2], DISK[0]], ids=plain)
 def test_full(case: Case) -> None:
     """No space, and still none, and then there is some."""
@@ -163,6 +165,7 @@ def test_full(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("case", DISK, ids=plain)
 def test_crash_on_disk(case: Case) -> None:
     """The same by the system calls of the local store: kills, errors and power cuts, which take what was not synced."""
@@ -178,6 +181,7 @@ def test_crash_on_disk(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("case", TABLES, ids=plain)
 def test_crash_in_the_store_of_a_table(case: Case) -> None:
     """All goes on as elsewhere, and at no moment anything of quire's lies where readers of tables look for data."""
@@ -211,7 +215,7 @@ INTO_TABLES = [
 ]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("case", INTO_TABLES, ids=plain)
 def test_crash_of_a_call_into_a_table(case: Case) -> None:
     """Readers of Hudi see all of a commit or none of it at each moment, and each call counts once."""

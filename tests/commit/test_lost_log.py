@@ -46,7 +46,7 @@ CALLS: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("after", [0, 2, 4])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_log_that_is_gone_or_cut_off_is_said_and_nothing_is_touched(tmp_path: Path, call: str, after: int) -> None:

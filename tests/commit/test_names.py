@@ -31,6 +31,7 @@ def _empty() -> Iterator[None]:
     sim.forget_all()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).replace(" × ", "-"))
 def test_no_object_of_quire_s_is_taken_for_data(case: Case) -> None:
     """A job that dies in the middle, and the next one, which ends: at both moments, and (see `Observer`) after each change."""

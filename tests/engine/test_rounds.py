@@ -180,6 +180,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
     return results
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("committer", ["rename", "rename_v2"])
 def test_two_drivers_of_one_job_leave_each_byte_once(tmp_path: Path, committer: str) -> None:
     source = write(tmp_path / "in", documents(60, folders=5))

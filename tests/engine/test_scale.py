@@ -72,6 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
+@pytest.mark.nth(5)
 @pytest.mark.parametrize(
     ("job", "small"),
     [
@@ -140,6 +141,7 @@ class Account:
         return bytes(request.length)
 
 
+@pytest.mark.nightly
 def test_the_simulated_window_slows_down_for_a_busy_account_as_the_real_one_does() -> None:
     """As the real one does where it is not kept waiting by a busy machine: the best of a few times counts."""
     files, limit, latency = 2000, 500.0, 0.05

@@ -88,6 +88,7 @@ def test_a_line_without_its_end_is_held_back_until_it_is_whole(tmp_path: Path) -
     assert gather(source, dest, **TAIL).jobs == ()
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("more", [b"o\n", b"\n", b"o\nthree\n", b"\nthree\n", b"o\nthr", b"o"])
 @pytest.mark.parametrize("flush", ["hold", "take"])
 def test_what_is_appended_to_a_line_that_was_flushed_is_not_taken_for_a_line(tmp_path: Path, more: bytes, flush: str) -> None:

@@ -59,6 +59,7 @@ def _play(kind: str, seed: int) -> set[str]:
     return {str(how).partition(":")[0] for how in ended.values() if how is not None}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("kind", ["shuffle", "claim"])
 def test_each_split_is_in_one_commit_whoever_comes_first(kind: str) -> None:
     for seed in SEEDS:

@@ -61,6 +61,7 @@ def written(
     return writer, list(zip(writer.files, writer.offsets, writer.skips, strict=True))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @settings(max_examples=25, deadline=None)
 @given(records=RECORDS, target=st.sampled_from([1, 100, 10_000, 1 << 20, 1 << 30]), order=st.randoms(use_true_random=False))

@@ -46,6 +46,7 @@ def one_commit(tmp_path: Path, transform: str, format: str, compression: str, **
 # ------------------------------------------------------------------------------------------------------ every file of every commit
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(("transform", "format", "compression"), KINDS)
 @pytest.mark.parametrize("target", ["256 MiB", "300 KB"])
 def test_the_original_bytes_of_every_file_come_back(tmp_path: Path, transform: str, format: str, compression: str, target: str) -> None:
@@ -348,6 +349,7 @@ def test_before_the_first_commit_the_ledger_is_empty(tmp_path: Path, spark: Spar
         ledger.read(source / "d0/f0000.txt")
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("planner", ["balanced", "hash", "directory"])
 def test_skew_is_that_of_the_last_commit(tmp_path: Path, planner: str) -> None:
     even = {f"d{i % 4}/f{i}": b"x" * 100 for i in range(400)}

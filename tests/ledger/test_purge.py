@@ -56,6 +56,7 @@ def why(found: purge.Purged) -> dict[str, str]:
     return {path.rpartition("/")[2]: reason.split(":")[0] for path, reason in found.examples}
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Path, shape: dict[str, Any]) -> None:
     files = documents(9, "xml") if shape["transform"] == "xml" else {**documents(9), "empty": b"", "no end": b"x"}

@@ -405,6 +405,7 @@ def test_a_commit_of_a_call_that_died_does_not_hold_superseded_files(tmp_path: P
     assert listed(dest) == rows(dest)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("pinned", [False, True])
 def test_what_is_kept_or_held_costs_later_calls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pinned: bool) -> None:
     source, dest, ledger = made(tmp_path, keep_versions="30 d")

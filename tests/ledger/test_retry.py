@@ -137,6 +137,7 @@ def test_what_will_not_pass_is_not_tried_again(tmp_path: Path, monkeypatch: pyte
 
 
 # ------------------------------------------------------------------------------------------------------------- the whole job
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("what", ["open", "scandir", "link", "replace", "rename", "fsync", "mkdir", "read"])
 def test_a_job_on_a_share_that_is_away_now_and_then_gathers_everything_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

@@ -106,6 +106,7 @@ def test_a_file_counts_though_its_first_record_is_quarantined_retried_or_replace
     assert told(dest)[2:] == (2, 0)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("bad", [set(), {5}, {0}, {0, 1, 9}, set(range(10))], ids=str)
 @pytest.mark.parametrize("size", ["64 MiB", "300 B"])
 def test_a_forgotten_file_counts_once_however_much_of_it_was_quarantined(tmp_path: Path, bad: set[int], size: str) -> None:

@@ -248,6 +248,7 @@ def test_a_retry_does_not_go_on_with_what_was_read_before_the_repair(tmp_path: P
 
 
 # ---------------------------------------------------------------------------------------------------------------------- compact
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_compaction_merges_the_files_of_many_runs_and_loses_nothing(tmp_path: Path, shape: dict[str, Any]) -> None:
     shape = {**shape, "target_size": "1 MiB"}

@@ -61,6 +61,7 @@ def test_a_flipped_byte_is_found_with_its_file_and_the_rest_is_still_checked(
         assert len(found.damaged) == 1, "only the record that it hit"
 
 
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(("transform", "format", "compression"), ALL)
 def test_no_byte_of_damage_makes_verify_itself_fail(tmp_path: Path, transform: str, format: str, compression: str) -> None:
     _, one, _ = two_data_files(tmp_path, transform, format, compression)

@@ -126,6 +126,7 @@ def test_files_have_the_target_size_and_not_one_a_partition(kafka: Mock, tmp_pat
     assert exact(kafka, tmp_path / "out", name).exact
 
 
+@pytest.mark.nth(5)
 @pytest.mark.parametrize(("by", "most"), [("", None), ("date", None), ("partition", None), ("", "500 KB"), ("date", "500 KB")])
 def test_batches_write_few_files(kafka: Mock, tmp_path: Path, by: str, most: str | None) -> None:
     """Of each commit at most a tenth more than its bytes fill, and one for each value by which they lie apart."""

@@ -57,6 +57,7 @@ def rejecting(*values: bytes) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------------- in several files
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("function", [None, rejecting(b"v0", b"v3", b"v4")], ids=["all", "some rejected"])
 def test_a_data_file_of_one_date_is_forgotten_with_all_that_was_read_with_it(kafka: Mock, tmp_path: Path, function: Any) -> None:
     dates = [Record(b"v%d" % i, partition=0, timestamp=1_700_000_000_000 + i % 3 * DAY) for i in range(30)]
@@ -303,6 +304,7 @@ def test_a_broker_that_takes_more_than_a_second_to_answer_is_waited_for() -> Non
 
 
 # ------------------------------------------------------------------------------------------------------------------- what is said
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("given", ["ssl.key.pem=hunter2", "sasl.oauthbearer.config=hunter2", "sasl.password=hunter2 and 3"])
 @pytest.mark.parametrize("form", ["apart", "together"])
 def test_the_command_to_say_again_has_no_secret(

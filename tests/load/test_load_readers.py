@@ -38,6 +38,7 @@ def seen(rows: Any, values: Any) -> Counter[tuple[str, str | None]]:
     return Counter((row.decode(), None if pd.isna(value) else str(value)) for row, value in zip(rows, values, strict=True))
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("kind", VALUES)
 def test_each_reader_finds_the_same_column_in_the_directories(kafka: Mock, tmp_path: Path, spark: SparkSession, kind: str) -> None:
     values, dest = VALUES[kind], tmp_path / "out"

@@ -33,6 +33,7 @@ CORRECT = {one.name: one for one in model.purges() + model.new_scenarios()}
 CORRECT |= {f"{one.name} ({one.committer})": one for one in model.scenarios(deep=True) if one.name not in CORRECT}
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("case", lanes(CORRECT, SMALL))
 @pytest.mark.timeout(3600)
 def test_the_protocol_holds_in_every_order(case: model.Config) -> None:

@@ -21,7 +21,7 @@ LONG |= {
 }  # fmt: skip
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(51)
 @pytest.mark.parametrize(
     "case", [pytest.param(one, id=one.name, marks=[pytest.mark.nightly] if one.name in LONG else []) for one in table_model.CASES]
 )
@@ -31,7 +31,7 @@ def test_a_table_s_protocol_holds_in_every_order(case: table_model.Case) -> None
     assert why is None, "\n".join([str(why), *way])
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(24)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.nightly] if case is table_model.LATER else []) for name, case in table_model.BUGS.items()],

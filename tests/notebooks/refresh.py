@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jupyter_client.manager import AsyncKernelManager
@@ -19,6 +20,7 @@ from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 from normal import faults, normalised, notebooks, read
 
 CELL_TIMEOUT, START_TIMEOUT = 300, 180  # seconds, as `make test` gives nbval
+AT_ONCE = 3  # kernels, as `make test` has processes
 
 
 class Failed(Exception):
@@ -54,17 +56,20 @@ def main(paths: list[str]) -> int:
     """Refresh these notebooks, or all."""
     # With it ipykernel leaves file descriptor 2 alone, as under nbval: what a JVM writes there is no output of a cell.
     os.environ.setdefault("PYTEST_CURRENT_TEST", "refresh")
-    failed = 0
-    for path in [Path(p).resolve() for p in paths] or notebooks():
-        began = time.monotonic()
-        try:
-            changed = refresh(path)
-        except Failed as problem:
-            print(problem, file=sys.stderr)
-            failed = 1
-        else:
-            print(f"{path.name}: {'changed' if changed else 'the same'}, {time.monotonic() - began:.0f} s")
-    return failed
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return max(pool.map(refreshed, [Path(p).resolve() for p in paths] or notebooks()))
+
+
+def refreshed(path: Path) -> int:
+    """Refresh a notebook and say how that went; 1 if it failed."""
+    began = time.monotonic()
+    try:
+        changed = refresh(path)
+    except Failed as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    print(f"{path.name}: {'changed' if changed else 'the same'}, {time.monotonic() - began:.0f} s")
+    return 0
 
 
 if __name__ == "__main__":

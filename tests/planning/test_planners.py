@@ -33,7 +33,7 @@ def uneven(seed: int = 3) -> dict[str, bytes]:
 # ------------------------------------------------------------------------------------------------------------- target_size
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("transform", ["lines", "raw"])
 def test_no_data_file_is_larger_than_the_target_and_no_file_spans_two(tmp_path: Path, transform: str, compression: str) -> None:
@@ -45,6 +45,7 @@ def test_no_data_file_is_larger_than_the_target_and_no_file_spans_two(tmp_path: 
     assert set(Counter(row["path"] for row in found.rows).values()) == {1}, "a smaller file is in one data file"
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("size", [1_000_000, 1_000_001, 2_500_000, 99_999])
 def test_a_file_longer_than_the_target_is_cut_into_ranges(tmp_path: Path, size: int, compression: str) -> None:
@@ -133,6 +134,7 @@ def test_what_xml_and_compression_save_is_guessed_so_that_data_files_come_near_t
 # ---------------------------------------------------------------------------------------------------------------- directories
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("planner", ["balanced", "hash", "directory"])
 @pytest.mark.parametrize("transform", ["lines", "raw"])
 def test_with_layout_directories_a_data_file_never_mixes_directories(tmp_path: Path, transform: str, planner: str) -> None:

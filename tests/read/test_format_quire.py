@@ -50,7 +50,7 @@ def shell(dest: Path, columns: list[str]) -> Counter[str]:
     return counted([[row[c] for c in columns] if isinstance(row, dict) else [row] for row in found])
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: " ".join(getattr(v, "__name__", str(v)) for v in s.values())[:40])
 def test_the_rows_are_those_of_the_ledger_after_each_verb(tmp_path: Path, spark: SparkSession, shape: dict[str, Any]) -> None:
     source, dest = tmp_path / "in", tmp_path / "out"
@@ -121,6 +121,7 @@ def test_columns_are_chosen_by_name(tmp_path: Path, spark: SparkSession) -> None
             spark.read.format("quire").schema(wrong).load(str(tmp_path / "out")).collect()
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(
     ("given", "said"),
     [

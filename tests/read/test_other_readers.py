@@ -157,7 +157,7 @@ class Story:
         assert Ledger(dest).verify(spark=LocalRunner()).ok
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("layout", ["flat", "directories"])
 @pytest.mark.parametrize("name", LAID_OUT)
 def test_each_reader_of_the_directory_counts_each_row_once_after_each_verb(
@@ -209,7 +209,7 @@ CRAWLED = [
 ]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(15)
 @pytest.mark.parametrize("case", CRAWLED, ids=lambda case: str(case).replace(" × ", "-"))
 def test_no_crawler_takes_an_object_of_quire_s_for_data(case: Case) -> None:
     """In the middle of a job that has died, and at the end."""

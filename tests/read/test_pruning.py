@@ -116,6 +116,7 @@ def everything(found: BatchReader) -> pa.Table:
     return pa.Table.from_batches([batch for part in found.partitions() for batch in found.read(part)], found.reading.columns)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("transform", "format", "ending"), [("raw", "parquet", "parquet"), ("lines", "lines", "txt")])
 def test_a_filter_on_one_of_100_directories_reads_one_percent(
     tmp_path: Path, read_bytes: Counter[str], transform: str, format: str, ending: str

@@ -67,6 +67,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_each_commit_comes_once_from_the_first_on(tmp_path: Path, shape: dict[str, Any]) -> None:
     brought = commits(tmp_path / "out", tmp_path / "in", 3, **shape)
@@ -206,6 +207,7 @@ def stream(spark: SparkSession, dest: Path, **given: Any) -> DataFrame:
     return spark.readStream.format("quire").options(**{k: str(v) for k, v in given.items()}).load(str(dest))
 
 
+@pytest.mark.nightly
 def test_a_query_that_dies_and_begins_again_gives_each_commit_once(tmp_path: Path, spark: SparkSession) -> None:
     brought = commits(tmp_path / "out", tmp_path / "in", 5)
     seen = dict[int, Counter[bytes]]()

@@ -330,6 +330,7 @@ def simulated(name: str) -> list[Case]:
     return found
 
 
+@pytest.mark.nth(2)
 def test_a_process_may_die_at_any_operation(committer_name: str) -> None:
     """Before and after each one of the store: then the same name again makes it good, or it is given up by its id, and leaves nothing."""
     for case in simulated(committer_name):
@@ -344,6 +345,7 @@ def test_a_process_may_die_at_any_operation(committer_name: str) -> None:
         assert case.by.leaks == bool(case.leaked)
 
 
+@pytest.mark.nth(2)
 def test_a_store_that_answers_wrongly_is_asked_again(committer_name: str) -> None:
     """One change, at each place, is answered by an error, though it happened, did not, or happens later; or the store is full."""
     for case in simulated(committer_name):

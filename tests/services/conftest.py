@@ -27,13 +27,14 @@ KINDS = [
     "hdfs-native",
     "azurite",
     "seaweedfs",
-    pytest.param("moto", marks=pytest.mark.services),
+    pytest.param("moto", marks=pytest.mark.nightly),  # SeaweedFS speaks S3, too
     pytest.param("hdfs", marks=pytest.mark.services),
     # The same, as the store of a table.
     "table+memory",
     "table+local",
     "table+hdfs-native",
-    *(pytest.param(f"table+{kind}", marks=pytest.mark.services) for kind in ("azurite", "seaweedfs", "moto", "hdfs")),
+    *(pytest.param(f"table+{kind}", marks=pytest.mark.services) for kind in ("azurite", "seaweedfs", "hdfs")),
+    pytest.param("table+moto", marks=pytest.mark.nightly),
 ]
 
 

@@ -196,6 +196,7 @@ def test_who_looks_whether_it_is_a_table_is_told_why_nobody_may(call: Callable[.
         call("s3://tests/x", storage_options=to_s3(endpoint))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("scheme", "reached"), KINDS)
 def test_nobody_listens_or_the_connection_is_reset(scheme: str, reached: Reached, local: Path, out: Path, impatient: None) -> None:
     port = free_port()
@@ -301,6 +302,7 @@ def test_an_account_that_is_throttled_for_good(
         both_ways(f"{scheme}://tests/x", reached(endpoint), local, out, "(503", "tried", kind=TransientError)
 
 
+@pytest.mark.nth(3)
 def test_an_account_whose_reads_alone_are_throttled_for_good(site: Site, out: Path, impatient: None) -> None:
     """It can be listed: the call ends, and sets nothing aside."""
     site.fill()

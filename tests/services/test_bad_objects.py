@@ -60,6 +60,7 @@ def killed_before_it_is_published(*args: Any, **more: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------- what changes while it is being gathered
+@pytest.mark.nth(3)
 def test_what_is_deleted_or_overwritten_between_listing_and_reading(site: Site, out: Path) -> None:
     """Read on condition of the version that was listed: another one is not mixed in, and not quarantined either."""
     site.fill()
@@ -73,6 +74,7 @@ def test_what_is_deleted_or_overwritten_between_listing_and_reading(site: Site, 
     assert site.gathered(out) == {name: data for name, data in {**FILES, first: b"rewritten"}.items() if name != second}
 
 
+@pytest.mark.nth(2)
 def test_an_object_that_is_overwritten_again_and_again(site: Site, out: Path) -> None:
     """Each time before it is read: the call ends and says so, and the next one takes it."""
     site.fill()
@@ -165,6 +167,7 @@ def test_snapshots_are_not_read(azure: Site, out: Path) -> None:
     assert azure.gathered(out) == {name: data for name, data in {**FILES, first: b"newer"}.items() if name != second}
 
 
+@pytest.mark.nth(2)
 def test_a_bucket_with_versions(on_s3: Site) -> None:
     """As a source: the newest ones alone, and none of what was deleted. As a destination: each once, also after a kill."""
     bucket = f"versioned-{on_s3.path[:12]}"
@@ -283,7 +286,7 @@ def test_names_that_no_path_can_say(with_slashes: Site, out: Path) -> None:
     assert site.gathered(out) == FILES
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("path", ["trailing dot./out", "out #1?%2F", "S\u00fcd", "Su\u0308d", "日本語/a b"])
 def test_odd_names_of_a_destination(site: Site, local: Path, path: str) -> None:
     dest = f"{site.url}/{path}"
@@ -338,6 +341,7 @@ def test_a_bucket_whose_requester_pays(on_moto: Site, local: Path, out: Path) ->
     assert lines(on_moto.store("out")) == LINES
 
 
+@pytest.mark.nth(3)
 def test_uploads_that_expired_before_they_were_published(site: Site, local: Path) -> None:
     """`published` names the lost tasks, and they are planned and gathered again."""
     store, job = site.store("out"), {"dest_options": site.options, "target_size": "60 B"}

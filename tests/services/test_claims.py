@@ -32,6 +32,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return f"s3://{s3.BUCKET}/{uuid.uuid4().hex}", s3.options(request.getfixturevalue("seaweedfs"))
 
 
+@pytest.mark.nth(2)
 def test_what_a_claim_has_written_is_published(place: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     url, given = place
     source = write(tmp_path / "in", documents(5))

@@ -129,6 +129,7 @@ def test_the_main_job_runs_unchanged(driver: Driver, place: Path) -> None:
     checker.check(place / "in", place / "out")
 
 
+@pytest.mark.nth(2)
 def test_a_destination_is_read_by_sparks_own_door_there_too(driver: Driver, place: Path) -> None:
     """Also as a stream: neither the planner nor the executors have a quire of their own."""
     gather(place / "in", place / "out", layout="directories")
@@ -144,6 +145,7 @@ def test_a_destination_is_read_by_sparks_own_door_there_too(driver: Driver, plac
     assert said.split() == ["120", "1", "120"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.services
 def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> None:
     """The user's function gets the session's own frame, and a job of the user's own the splits as one."""
@@ -193,6 +195,7 @@ def test_a_table_is_a_view_there_too(driver: Driver, tmp_path: Path) -> None:
     assert shown(f"{view}, read_optimized=True)").startswith("{'a': 1, 'b': 2")
 
 
+@pytest.mark.nth(2)
 def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path: Path) -> None:
     """Each record once, by the client on the executors; a function of the notebook's own goes along; what comes later is a second load."""
     name = f"t{uuid.uuid4().hex}"
@@ -223,6 +226,7 @@ def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path:
     assert said.split() == ["217", "217", "216", "True", str(len(must))]
 
 
+@pytest.mark.nth(2)
 def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) -> None:
     """Tasks, and functions of the user's own after `quire.install_on`, in an interpreter that does not know quire by itself."""
     said = driver(f"""
@@ -279,6 +283,7 @@ def with_python(cluster: Cluster, python: Path, cell: str) -> None:
         driver(f"spark.sparkContext.pythonExec = {before!r}")
 
 
+@pytest.mark.nth(2)
 def test_a_module_of_the_users_own_that_executors_lack_is_named_and_can_be_sent(driver: Driver, cluster: Cluster, place: Path) -> None:
     name, own = f"own{uuid.uuid4().hex}", cluster.base / "own"  # as long as the session: executors that come later fetch it, too
     own.mkdir(exist_ok=True)

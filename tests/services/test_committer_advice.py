@@ -133,6 +133,7 @@ def test_settings_for_s3_are_safe_as_pasted(seaweedfs: str, tmp_path: Path, jars
     assert tidy(normalise(advice.url), s3.options(seaweedfs)).committer == "magic"
 
 
+@pytest.mark.nightly
 def test_settings_for_a_flat_azure_account_are_safe_as_pasted(azurite_endpoint: str, tmp_path: Path, jars: str) -> None:
     host = azurite_endpoint.split("/")[2]
     advice = committers.advise(f"abfs://tests@{ACCOUNT}.dfs.core.windows.net/{tmp_path.name}/out", {"append"}, hierarchical=False)
@@ -151,6 +152,7 @@ def test_settings_for_a_flat_azure_account_are_safe_as_pasted(azurite_endpoint: 
     assert tidy(f"abfs://tests/{tmp_path.name}/out", options).committer.endswith("ManifestCommitter")
 
 
+@pytest.mark.nightly
 def test_over_connect_the_settings_alone_are_checked_and_that_is_said(tmp_path: Path) -> None:
     advice = committers.advise(str(tmp_path / "out"), {"append"})
     own = environment(tmp_path / "tmp") | {"PYTHONPATH": str(Path(committers.__file__).parents[2])}
@@ -167,7 +169,8 @@ def test_over_connect_the_settings_alone_are_checked_and_that_is_said(tmp_path: 
         run(f"quire.committers.advise({advice.url!r}, spark=spark)")
 
 
-@pytest.mark.parametrize("hosts", [1, pytest.param(2, marks=seldom)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("hosts", [1, 2])
 def test_speculation_needs_a_cluster_of_two_hosts_and_one_is_told(tmp_path: Path, hosts: int) -> None:
     own = environment(tmp_path / "tmp") | {"PYTHONPATH": str(Path(committers.__file__).parents[2])}
     conf = {"spark.speculation": "true", "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
@@ -199,6 +202,7 @@ def test_each_misconfiguration_that_needs_the_jars_is_found_in_a_live_session(tm
         assert older["state"] == "beware", "the jar is older than this Spark, and that is said"
 
 
+@pytest.mark.nightly
 def test_a_protocol_without_its_jar_ends_a_session_of_spark_before_it_writes(tmp_path: Path) -> None:
     """So nothing is written by another committer in its place."""
     started = f"S.builder.master('local[1]').config({k.PROTOCOL!r}, {CLOUD!r}).getOrCreate().range(1).count()"

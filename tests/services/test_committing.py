@@ -76,7 +76,12 @@ def test_a_process_may_die_on_disk() -> None:
 @pytest.mark.services
 @pytest.mark.parametrize(
     ("service", "name"),
-    [("azurite", "upload"), ("seaweedfs", "upload"), ("hdfs-real", "rename"), pytest.param("hdfs-real", "rename_v2", marks=seldom)],
+    [
+        pytest.param("azurite", "upload", marks=seldom),
+        ("seaweedfs", "upload"),
+        pytest.param("hdfs-real", "rename", marks=seldom),
+        pytest.param("hdfs-real", "rename_v2", marks=seldom),
+    ],
 )
 def test_a_process_may_die_before_and_after_each_request(service: str, name: str, request: pytest.FixtureRequest) -> None:
     """On real services: each request that changes something may be the last one, also in its middle; then the same name again.

@@ -38,7 +38,7 @@ def _empty() -> Iterator[None]:
     sim.forget_all()
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(3)
 @pytest.mark.services
 @pytest.mark.parametrize(
     ("service", "committer", "table"),

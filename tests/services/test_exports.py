@@ -19,7 +19,12 @@ from services.hdfs import HOME, USER
 LOCAL = LocalRunner()
 
 
-@pytest.fixture(params=["seaweedfs", pytest.param("hdfs", marks=pytest.mark.services), pytest.param("azurite", marks=pytest.mark.nightly)])
+@pytest.fixture(
+    params=[
+        pytest.param("seaweedfs", marks=pytest.mark.services),
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("hdfs", "azurite")),
+    ]
+)
 def place(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The URL of a new place on a service, and the options that open it."""
     name = uuid.uuid4().hex

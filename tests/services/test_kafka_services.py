@@ -185,6 +185,7 @@ def test_a_sleeping_broker_answers_when_it_wakes(own: Cluster, topic: str) -> No
     assert soon(lambda: own.ends(topic), bool) == {0: (0, 10)}
 
 
+@pytest.mark.nightly
 def test_a_leader_change_rides_through() -> None:
     with brokers(3) as cluster:
         cluster.create("events", 3)

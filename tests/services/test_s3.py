@@ -219,6 +219,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("status", "code", "words", "says"), REFUSALS)
 def test_a_refusal_is_one_clear_line(status: int, code: str, words: str, says: str) -> None:
     def answer(_: Asked) -> Says:
@@ -508,6 +509,7 @@ def test_nothing_stays_open(root: str, options: dict[str, Any]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------------- many deletions
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("refuses", ["", "NotImplemented", "MissingContentMD5"])
 def test_a_thousand_objects_are_deleted_by_a_request_and_one_by_one_where_the_service_does_not_know_that(
     root: str, moto: str, monkeypatch: pytest.MonkeyPatch, refuses: str

@@ -80,6 +80,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[Asked], 
         yield f"AccountName=logs1;AccountKey=a2V5;BlobEndpoint={address}/logs1", came, request.param
 
 
+@pytest.mark.nth(4)
 def test_each_name_is_in_one_slice_whatever_the_service_makes_of_its_beginning(
     service: tuple[str, list[Asked], Callable[..., Says]],
 ) -> None:

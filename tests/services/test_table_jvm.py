@@ -242,6 +242,7 @@ def told(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in ("id", "n", "ts", "city", "kind"))
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("mode", ["data_before_after", "data_before", "op_key_only"])
 def test_a_cdc_query_of_the_jvm_tells_the_changes_that_quire_does(mode: str, sessions: dict[str, Session], tmp_path: Path) -> None:
     """Over each kind of write, by quire and then by the JVM, whose CDC logs quire passes over."""

@@ -133,7 +133,7 @@ def test_the_exact_shares_of_a_missing_abs_are_always_recognised(parts: int, fil
 # --- even and skewed ---
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize(
     ("files", "parts", "directories", "alarms"),
     [(60, 8, 1, 2), (4000, 8, 1, 0), (20_000, 200, 1, 0), (8000, 8, 10, 0), (400, 8, 20, 2), (20, 8, 20, 2), (9, 4, 50, 2)],

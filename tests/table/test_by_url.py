@@ -102,6 +102,7 @@ VERBS: dict[str, Callable[[quire.Ledger, Path], Any]] = {
 }
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_that_change_data_files_are_not_for_tables(ours: Path, tmp_path: Path, verb: str) -> None:
     before = snapshot(tmp_path)

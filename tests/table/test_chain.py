@@ -484,7 +484,7 @@ def plainly(split: quire.Split, found: pa.Table) -> pa.Table:
     return rows.append_column("_hoodie_is_deleted", pc.equal(found["op"], "d"))
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize("name", [*(n for n in jvm.names() if "-v6_" in n and "no_meta" not in n), *FOLLOWED])
 def test_tables_of_jvm_hudi_are_followed_commit_by_commit(tmp_path: Path, name: str) -> None:
     """Its replacements and clusterings, too: the timeline grows as it has grown, of versions 8 and 9 in the order in which commits end."""
@@ -548,6 +548,7 @@ def crash(kind: sim.Kind, at: int, fault: str, **more: Any) -> bool:
     return bool(dead.hit)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("name", "fault", "more"), [("hdfs", "before", {}), ("s3", "after", LOGS), ("hdfs", "ambiguous", {})])
 def test_a_call_that_dies_loses_and_doubles_no_commit(name: str, fault: str, more: dict[str, str]) -> None:
     """Some changes; the chaos lane takes each of them, on every kind of store."""
@@ -568,6 +569,7 @@ def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fa
             return
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("when", ["later", "first", "archived"])
 def test_of_two_calls_at_once_each_commit_comes_from_one(two: tuple[Table, Table], tmp_path: Path, when: str) -> None:
     """The second one plans the same commits and more, and commits first: what the first one has made would bring old rows back."""

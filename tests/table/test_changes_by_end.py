@@ -87,6 +87,7 @@ def check_by_end(folder: Path) -> None:
             assert set(net["instant"].to_pylist()) <= order.keys()
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("name", [name for name in NEWER if not name.endswith(LEFT_OUT)])
 def test_changes_of_tables_of_jvm_hudi_of_newer_versions_lead_from_any_snapshot_to_any_later_one(tmp_path: Path, name: str) -> None:
     unpacked(name, tmp_path / "t")
@@ -103,6 +104,7 @@ def reorder(folder: Path, seed: int | None) -> None:
         path.rename(path.with_name(replace(each, ended=f"{last + 1 + place}").name))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("name", LOGS)
 @settings(
     max_examples=2, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -154,6 +156,7 @@ def test_a_write_that_was_begun_before_a_window_and_ended_in_it_is_in_it(slow: P
         assert table.changes(since, spark=LOCAL).num_rows == 0
 
 
+@pytest.mark.nightly
 def test_spark_gives_the_same_changes_in_the_order_in_which_they_end(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "SHARE", 1)
     unpacked(STALE, tmp_path)

@@ -36,6 +36,7 @@ def told(table: Table, since: str, **more: Any) -> list[tuple[Any, ...]]:
 STEP = st.one_of(CALL, st.tuples(st.sampled_from(["insert_overwrite", "delete_partitions"]), CALL.map(lambda call: call[1])))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("index", ["bloom", "bucket"])
 @settings(
     max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -67,6 +68,7 @@ def test_changes_lead_from_any_snapshot_to_any_later_one(
     check(table, [START, *instants(table)])
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("name", [name for name in SIX if "no_meta" not in name])
 def test_changes_of_tables_of_jvm_hudi_with_logs(tmp_path: Path, name: str) -> None:
     table = Table(unpacked(name, tmp_path))

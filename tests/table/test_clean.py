@@ -66,6 +66,7 @@ def files(folder: Path) -> list[str]:
     )  # fmt: skip
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_older_slices_go_and_all_that_is_held_stays(tmp_path: Path, version: int) -> None:
     table, instants = written(tmp_path / "trips", version=version)
@@ -247,6 +248,7 @@ def test_logs_go_with_their_slice_and_a_pending_plan_keeps_its_files(tmp_path: P
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
+@pytest.mark.nth(5)
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("kind", ["pin", "savepoint", "another program's savepoint", "another clean", "rolled back"])
 def test_what_comes_while_a_clean_is_planned_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int) -> None:

@@ -80,6 +80,7 @@ def cluster_times(table: Table) -> dict[str, tuple[str, str]]:
     return {row["id"]: (row["_hoodie_commit_time"], row["_hoodie_commit_seqno"]) for row in rows}
 
 
+@pytest.mark.nth(3)
 @HOW
 def test_small_files_become_few_and_each_row_stays_as_it_was(tmp_path: Path, how: dict[str, Any]) -> None:
     folder = tmp_path / "t"
@@ -123,6 +124,7 @@ def test_small_files_become_few_and_each_row_stays_as_it_was(tmp_path: Path, how
     assert not [one for one in (folder / "city=sf").iterdir() if names.file(one.name) and names.file(one.name).file_id in groups]  # type: ignore[union-attr]
 
 
+@pytest.mark.nth(3)
 @HOW
 def test_changes_and_chains_tell_nothing_of_a_clustering(tmp_path: Path, how: dict[str, Any]) -> None:
     table = scattered(tmp_path / "t", **how)
@@ -180,6 +182,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spills, "STEP", 4 << 10)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize("curve", ["linear", "z-order", "hilbert"])
 def test_readers_of_few_values_pass_over_most_row_groups(tmp_path: Path, curve: str) -> None:
@@ -264,6 +267,7 @@ def open_ones(table: Table) -> list[str]:
     return [head.job for head in protocol.open_jobs(store, protocol.recover(store))]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("then", [{}, {"partitions": "sf"}, {"sort": "ts"}], ids=str)
 def test_a_call_that_died_is_completed_and_the_next_one_does_what_it_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: dict[str, Any]
@@ -426,6 +430,7 @@ def test_a_file_group_of_a_pending_plan_is_left_to_its_compaction(tmp_path: Path
     assert ours(table) == theirs(tmp_path / "t") == rows
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_clustering_is_not_rolled_back_and_a_restore_passes_it(tmp_path: Path, version: int) -> None:
     table = scattered(tmp_path / "t", version=version)
@@ -480,7 +485,7 @@ def crash(kind: sim.Kind, at: int, fault: str, *, logs: bool = False, version: i
     return bool(dead.hit)
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
 @pytest.mark.parametrize("name", ["hdfs", "s3"])
@@ -492,6 +497,7 @@ def test_a_clustering_that_dies_at_a_change_takes_no_row_and_doubles_none(name: 
             return
 
 
+@pytest.mark.nightly
 def test_a_clustering_of_a_table_of_version_9_that_dies_takes_no_row_and_doubles_none() -> None:
     for at in range(5, 1000, 31):
         if not crash(sim.TABLES["s3"], at, "after", version=9):

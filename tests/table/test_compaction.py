@@ -174,6 +174,7 @@ def test_writers_commit_while_a_plan_is_carried_out_and_neither_begins_again(tmp
     assert ours(table) == theirs(tmp_path / "trips")
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
 def test_a_key_that_a_plan_deletes_comes_again_once(tmp_path: Path, index: str) -> None:
     """The new base file has it no more, and no index looks into logs: in the log of its old file group nobody would find it."""
@@ -294,6 +295,7 @@ def test_beside_another_program_that_writes_no_plan_is_laid(tmp_path: Path) -> N
     assert log_of(tmp_path / "trips").tip
 
 
+@pytest.mark.nth(2)
 def test_a_plan_that_listings_do_not_show_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS: a writer that did not see it would add its log to the slice before."""
     table = table_with_logs(tmp_path / "trips")
@@ -332,6 +334,7 @@ def test_a_file_group_is_in_one_plan_at_a_time(tmp_path: Path, monkeypatch: pyte
     assert compact(table).left == 0
 
 
+@pytest.mark.nth(2)
 def test_the_most_urgent_come_first_in_plans_of_a_size(tmp_path: Path) -> None:
     table = logged(tmp_path / "trips")
     cities = ("la", "ny", "sf")
@@ -398,6 +401,7 @@ def test_a_new_column_is_in_the_base_files_of_later_compactions_alone(tmp_path: 
     assert ours(table) == rows == theirs(tmp_path / "trips")
 
 
+@pytest.mark.nth(2)
 def test_spark_compacts(tmp_path: Path, spark: Any) -> None:
     table = table_with_logs(tmp_path / "trips")
     before = ours(table)

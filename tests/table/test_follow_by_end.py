@@ -72,6 +72,7 @@ def test_commits_that_wait_are_taken_in_the_order_in_which_they_end(slow: Path) 
     assert found.commits == tuple(each.time for each in later) != tuple(sorted(found.commits))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("name", [name for name in LOGS if "delete_ord" not in name])  # of that a column is called as deletes are
 @pytest.mark.parametrize("seed", [None, 3])
 def test_logs_that_were_written_at_once_are_passed_on_in_the_order_in_which_they_end(tmp_path: Path, name: str, seed: int | None) -> None:

@@ -78,7 +78,7 @@ def step(table: Table, operation: str, rows: Any, there: dict[str, Any]) -> None
         write(table, operation, frame(*given_rows.values()))
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(
     ("kind", "index", "version"),
     [
@@ -125,6 +125,7 @@ def story(folder: Path, **more: Any) -> tuple[Table, list[str]]:
     return table, [write(table, operation, frame(*rows)).instant for operation, rows in calls]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("kind", "version"), [("copy_on_write", 6), ("merge_on_read", 6), ("copy_on_write", 9), ("merge_on_read", 9)])
 def test_each_version_says_its_write_its_row_before_and_after_and_its_file(tmp_path: Path, kind: str, version: int) -> None:
     table, instants = story(tmp_path / "t", type=kind, version=version)
@@ -171,6 +172,7 @@ def test_few_files_are_read(tmp_path: Path) -> None:
     assert (len(other.versions), other.files) == (10, 15)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
 def test_what_was_cleaned_is_said(tmp_path: Path, kind: str) -> None:
     table, instants = story(tmp_path / "t", type=kind)
@@ -230,6 +232,7 @@ def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
     assert (rows[0]["after"]["tip"], rows[-1]["after"]["tip"]) == (None, 1.0)
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(
     "name",
     [name if i % 3 == 0 else pytest.param(name, marks=pytest.mark.nightly) for i, name in enumerate(OF_JVM)],

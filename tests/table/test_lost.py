@@ -57,7 +57,7 @@ def table_of(place: Path) -> Table:
     return table
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     ("before", "keeps", "hides"),

@@ -57,6 +57,7 @@ def test_logs_are_compacted_first(tmp_path: Path) -> None:
     assert not quire.recover(table.url).open
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_many_small_files_are_clustered(tmp_path: Path, version: int) -> None:
     table = create(tmp_path / "trips", version=version)
@@ -124,6 +125,7 @@ def test_it_runs_again_and_again_and_a_run_that_fails_is_told(
     assert "the store is away. The next run tries again." in capsys.readouterr().err
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_two_at_once_beside_a_writer_lose_nothing(tmp_path: Path, version: int) -> None:
     table, _ = written(tmp_path / "trips", 6, version=version)

@@ -144,6 +144,7 @@ class Known:
         return {key: row for key, (_, row) in self.state.items() if row is not None}
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
 @settings(
     max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -341,6 +342,7 @@ def appended(place: Path, ours_at: str, instant: str, number: int, row: tuple[An
     (home / f"{instant}.deltacommit").write_text(json.dumps(said))
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("later", [True, False])
 @pytest.mark.parametrize("ts", [1, 3])

@@ -229,6 +229,7 @@ def test_a_location_is_a_url_that_hadoop_knows(url: str, given: str | None, foun
 
 
 # ------------------------------------------------------------------------------------------------------------- calls that die
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_call_that_is_cut_off_anywhere_is_completed_by_the_next(tmp_path: Path, when: str) -> None:
     table = create(tmp_path / "t", type="merge_on_read")

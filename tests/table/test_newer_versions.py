@@ -173,6 +173,7 @@ def test_an_upgraded_table_is_not_written_and_nothing_of_it_changes(upgraded: tu
     assert snapshot(folder) == before
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -48,6 +48,7 @@ def merged(table: Path) -> None:
     assert checkpoint.write(LOCAL, url, None, log_of(table).store) is not None
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("when", ["never", "before", "between", "after"])
 def test_files_of_an_instant_that_was_rolled_back_are_read_again(tmp_path: Path, when: str) -> None:
     """Wherever a checkpoint has come. Else they would be done for ever, and in no table."""
@@ -241,6 +242,7 @@ def test_a_table_with_many_commits_is_written_from_a_checkpoint(tmp_path: Path, 
     assert set(ours(table)) == {"a"}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("slow", "quick", "city"), [(1.5, 0.0, "la"), (1.0, 0.0, "sf"), pytest.param(60, 5, "sf", marks=pytest.mark.nightly)]

@@ -72,6 +72,7 @@ def cleaned_by_another_program(table: Table, folder: Path, instants: list[str]) 
 TAKEN = [archived, cleaned, restored, rolled_back_by_another_program, archived_by_another_program, cleaned_by_another_program]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("take", TAKEN)
 def test_a_pin_of_what_is_gone_is_one_line_and_no_pin(tmp_path: Path, take: Callable[..., str]) -> None:
     table, instants = written(tmp_path / "trips", 5)

@@ -32,6 +32,7 @@ HOW = [{}, LOGS, {"index": "bucket", "buckets": 2}, {**LOGS, "index": "bucket", 
 CALM: dict[str, Any] = {"progress": False}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("how", HOW, ids=["base", "logs", "buckets", "logs of buckets"])
 def test_the_rows_of_whole_partitions_are_replaced_and_taken_away(tmp_path: Path, how: dict[str, Any]) -> None:
     folder = tmp_path / "t"

@@ -68,6 +68,7 @@ def said(table: Table, instant: str, action: str) -> Any:
     return avro_file.record(line.store.get(f"{line.folder}/{done.name}"), "it")
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("how", FORMS)
 def test_a_restore_takes_later_writes_back_and_their_batches_come_again(tmp_path: Path, how: dict[str, Any]) -> None:
     table, instants, after = written(tmp_path / "t", **how)
@@ -88,6 +89,7 @@ def test_a_restore_takes_later_writes_back_and_their_batches_come_again(tmp_path
     assert back(table, "restore", again.instant).taken_back == ()
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("how", FORMS)
 def test_a_rollback_takes_the_newest_write_back(tmp_path: Path, how: dict[str, Any]) -> None:
     table, instants, after = written(tmp_path / "t", **how)
@@ -270,6 +272,7 @@ def test_a_publisher_that_slept_does_not_bring_a_write_back(tmp_path: Path, vers
     assert ours(table) == theirs(tmp_path / "t") == after[2]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("verb", "version"), [("rollback", 6), ("restore", 6), ("rollback", 9), ("restore", 9)])
 def test_a_writer_beside_comes_before_it_or_after_it_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, version: int

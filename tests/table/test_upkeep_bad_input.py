@@ -54,6 +54,7 @@ def test_where_a_clock_was_set_back_all_services_go_on_in_order(tmp_path: Path, 
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
+@pytest.mark.nth(5)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_table_that_was_upgraded_meanwhile_is_one_line_for_each_service_and_nothing_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str

@@ -38,6 +38,7 @@ def filled(folder: Path, **more: Any) -> Table:
     return table
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("how", [{}, {"index": "simple", "ordering": None, "partition_by": None}, {"index": "bucket", "buckets": 2}])
 def test_rows_go_into_a_table_of_version_9_and_everybody_reads_them(tmp_path: Path, how: dict[str, Any]) -> None:
     table = filled(tmp_path / "t", **how)

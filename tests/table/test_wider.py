@@ -59,6 +59,7 @@ def table_of(folder: Path, type: str, **more: Any) -> Table:
 LARGE = 2**33 + 1
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("index", ["bloom", "simple"])
 @pytest.mark.parametrize("type", TYPES)
 def test_a_wider_type_becomes_the_tables_and_older_rows_stay_what_they_were(tmp_path: Path, type: str, index: str) -> None:
@@ -84,6 +85,7 @@ def test_a_wider_type_becomes_the_tables_and_older_rows_stay_what_they_were(tmp_
     assert ours(table) == theirs(tmp_path / "t") == now
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("type", TYPES)
 def test_spark_reads_files_of_both_types(spark: Any, tmp_path: Path, type: str) -> None:
     table = table_of(tmp_path / "t", type)

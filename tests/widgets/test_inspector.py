@@ -476,6 +476,7 @@ def test_a_search_reads_why_files_are_quarantined_only_if_something_was_committe
     assert len(asked) == 2
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("reason", [None, "malformed XML"])
 def test_the_code_of_a_change_does_the_same_change(source: Path, dest: Path, reason: str | None, tmp_path: Path) -> None:
     widget = inspector(dest)

@@ -90,6 +90,7 @@ def test_an_index_that_breaks_a_promise_is_found_out(tmp_path: Path) -> None:
         index_conformance.check(ForgetfulIndex, tmp_path)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("kind", OURS)
 @given(commits=st.lists(st.lists(KEYS, min_size=1, max_size=12), min_size=1, max_size=4), rows=st.integers(1, 4))
 @settings(max_examples=25, deadline=None)
