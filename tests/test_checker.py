@@ -42,6 +42,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("harm", HARM)
 def test_the_checker_notices(tmp_path: Path, harm: str) -> None:
     source = write(tmp_path / "in", documents(12))

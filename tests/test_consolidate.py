@@ -41,6 +41,7 @@ def test_every_byte_of_lines_and_raw_files_is_there_once(tmp_path: Path, transfo
     assert (not_taken(report), report.deferred, report.version) == (0, (), 2)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
 @pytest.mark.parametrize("format", ["lines", "parquet"])
 @pytest.mark.parametrize("transform", ["xml", "json"])

@@ -218,7 +218,7 @@ def parts_drawn(n: int) -> Callable[[], object]:
 DRAWN = [tasks_drawn, commits_drawn, ranges_drawn, parts_drawn]
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("loop", DRAWN)
 def test_the_steps_of_a_picture_grow_as_what_it_shows_does(loop: Callable[[int], Callable[[], object]]) -> None:
     """One of many is drawn more simply than one of few, so it may take fewer."""
@@ -302,6 +302,7 @@ class Part:
     discard = close
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("kind", "uploads"), [(ParquetWriter, False), (ParquetWriter, True), (FrameWriter, True)])
 def test_twice_the_partitions_hold_no_more_memory(monkeypatch: pytest.MonkeyPatch, kind: Any, uploads: bool) -> None:
     """One bound for all writers of a task; each record is where its place says."""
@@ -412,7 +413,7 @@ def test_no_object_is_read_again_for_each_of_many_data_files(tmp_path: Path, mon
     assert all(many[call] <= few[call] + 2 for call in READING), (few, many)
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize("call", CALLS)
 def test_the_steps_of_a_call_grow_as_its_files_do(call: str, tmp_path: Path) -> None:
     *before, last = CALLS[call]
@@ -443,7 +444,7 @@ RECORDS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
 }
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("call", RECORDS)
 def test_the_steps_of_a_call_grow_as_the_records_of_a_file_do(call: str, tmp_path: Path) -> None:
     number = count()
@@ -483,7 +484,7 @@ TEXTS: dict[str, Callable[[int], Callable[[], object]]] = {
 
 
 # A square shows in a small text within a second, and so the large one is not begun; what is no square yet shows in the large one.
-@pytest.mark.nth(2)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("n", [1_000, 50_000])
 def test_what_is_parsed_takes_time_in_proportion(text: str, n: int) -> None:

@@ -52,6 +52,7 @@ def swallowed() -> None:
         press()
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("meeting", [press, dying, swallowed])
 @pytest.mark.parametrize("where", ["a function of the user's", "the progress"])
 def test_an_interrupt_that_python_would_forget_ends_the_call_and_the_next_one_goes_on(tmp_path: Path, meeting: Any, where: str) -> None:

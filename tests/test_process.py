@@ -94,6 +94,7 @@ WAYS: dict[str, Callable[[list[int]], Any]] = {
 }
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_function_may_return_rows_in_any_of_the_usual_forms(tmp_path: Path, way: str) -> None:
     source = write(tmp_path / "in", {f"d{i}/f{i}.txt": b"%d %d" % (i, 10 + i) for i in range(3)} | {"empty": b""})
@@ -193,7 +194,7 @@ def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(
     ("schema", "values", "said"),
     [
@@ -273,6 +274,7 @@ def test_schemas_say_what_spark_says_and_come_back_as_they_were() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------------- splits
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("end", [b"\n", b""], ids=["ended", "not ended"])
 def test_each_line_is_given_once_however_the_files_are_cut(tmp_path: Path, end: bytes) -> None:
     files = {"a.jsonl": records(60)[:-1] + end, "b.jsonl": b"\n\n" + records(1, 60) + b"\n" * 9, "c.jsonl": b"", "d.jsonl": b"\n"}
@@ -576,6 +578,7 @@ def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("content", "rejects", "said"),
     [
@@ -692,7 +695,7 @@ NOW: dict[str, tuple[Any, dict[str, Any]]] = {  # how a new version is read of w
 }
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("how", NOW)
 def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Path, how: str) -> None:
     function, settings = NOW[how]
@@ -750,7 +753,7 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
     assert ids(dest) == list(range(18))
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("on_append", ["tail", "reprocess"])
 @pytest.mark.parametrize("begins", [b"BROKEN 0\n", b'{"id": 0}\n'], ids=["rejected", "done"])
 def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path, begins: bytes, on_append: str) -> None:
@@ -781,6 +784,7 @@ def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path
     assert Ledger(dest).inspect.quarantined_records()["content"].tolist() == [*rejected, b"BROKEN 7", b"BROKEN 8"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_before_it(tmp_path: Path, end: bytes) -> None:
     source, dest = write(tmp_path / "in", {"a": records(2).replace(b"\n", end)}), tmp_path / "out"
@@ -1035,6 +1039,7 @@ def test_the_columns_of_a_shuffles_output_are_not_those_of_the_function(tmp_path
     assert rows(dest) == [{"n": 1}, {"n": 1}]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("late", [False, True])
 def test_times_that_no_shuffle_holds_are_one_line(tmp_path: Path, late: bool) -> None:
     exact = pa.table({"t": pa.array([123456789], pa.timestamp("ns"))})
@@ -1102,6 +1107,7 @@ class Cyclic(list[Any]):
         super().__init__([self])
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("deep", [300, 30_000, None])
 @pytest.mark.parametrize("kind", [None, "a bigint"])
 @pytest.mark.parametrize("frame", [False, True])

@@ -52,6 +52,7 @@ def counted(frame: DataFrame, column: str = "value") -> Counter[bytes]:
 # ---------------------------------------------------------------------------------------------------------------- three formats
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
 def test_lines_come_back_as_the_bytes_that_they_are(tmp_path: Path, spark: SparkSession, compression: str) -> None:
     source = write(tmp_path / "in", HARD)
@@ -63,6 +64,7 @@ def test_lines_come_back_as_the_bytes_that_they_are(tmp_path: Path, spark: Spark
     assert shell == lines_of(HARD), "the shell reads the same without Spark"
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_raw_comes_back_file_by_file(tmp_path: Path, spark: SparkSession, compression: str) -> None:
     source = write(tmp_path / "in", {**HARD, **documents(30)})
@@ -104,7 +106,7 @@ def test_parquet_has_its_own_columns(tmp_path: Path, spark: SparkSession) -> Non
     assert {r.path.removeprefix("file://"): bytes(r.content) for r in frame.collect()} == tree(source)
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("name", ["with space", "[ab]{c}*?", "Süd 100% \\ #", "dt=2026-11-21"])
 @pytest.mark.parametrize(("transform", "format"), [("lines", "lines"), ("raw", "parquet")])
 def test_a_destination_may_be_called_anything(tmp_path: Path, spark: SparkSession, name: str, transform: str, format: str) -> None:
@@ -133,7 +135,7 @@ PARTITIONS: list[list[str]] = [
 ]
 
 
-@pytest.mark.nth(6)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("values", PARTITIONS, ids=lambda v: " ".join(v)[:30])
 def test_partition_columns_are_those_that_spark_infers(tmp_path: Path, spark: SparkSession, values: list[str]) -> None:
     source = write(tmp_path / "in", {f"hour={i}/p={v}/f{i}": f"{i}\n".encode() for i, v in enumerate(values)})
@@ -146,6 +148,7 @@ def test_partition_columns_are_those_that_spark_infers(tmp_path: Path, spark: Sp
     assert mine == [tuple(r) for r in peer.orderBy("value").collect()]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("transform", "format"), [("lines", "lines"), ("raw", "raw"), ("raw", "parquet")])
 def test_partition_columns_of_each_format(tmp_path: Path, spark: SparkSession, transform: str, format: str) -> None:
     files = {f"dt=2026-11-{d}/n={n}/f": b"%d" % n for d in (21, 22) for n in (1, 2)}
@@ -158,7 +161,7 @@ def test_partition_columns_of_each_format(tmp_path: Path, spark: SparkSession, t
     assert days == {"2026-11-21": 2, "2026-11-22": 2, **({} if format == "lines" else {"2026-11-23": 1})}
 
 
-@pytest.mark.nth(5)
+@pytest.mark.nth(10)
 @pytest.mark.parametrize("format", ["lines", "parquet"])
 @pytest.mark.parametrize(
     ("folders", "columns"),
@@ -242,6 +245,7 @@ def test_only_empty_or_only_bad_files_are_an_empty_frame(tmp_path: Path, spark: 
 # ----------------------------------------------------------------------------------------------------- what is not committed
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("committer", ["rename", "rename_v2"])
 def test_a_commit_is_seen_when_it_is_published_and_not_before(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, committer: str

@@ -140,6 +140,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     "kind", [{}, {"compression": "gzip"}, {"compression": "zstd"}, {"format": "parquet"}, {"committer": "rename_v2"}], ids=str
 )

@@ -98,7 +98,7 @@ FIELDS: list[tuple[str | int, ...]] = [
 EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)], ids=["some names", "all names"])
 
 
-@pytest.mark.nth(5)
+@pytest.mark.nth(10)
 @EVERY
 @pytest.mark.parametrize("field", FIELDS, ids=lambda f: str(f[-1]))
 def test_a_forged_name_in_a_log_entry_touches_nothing_else(tmp_path: Path, field: tuple[str | int, ...], every: int) -> None:
@@ -147,7 +147,7 @@ def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field:
             assert "gather" in said, name
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_forged_name_in_a_plan_touches_nothing_else(tmp_path: Path, name: str) -> None:
     head, _ = frozen(tmp_path)
@@ -287,6 +287,7 @@ def planted(folder: Path, what: str) -> tuple[Path, Callable[[], object]]:
 OBJECTS = ["entry", "next entry", "plan.entry", "head", "piece", "manifest", "segment", "data"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("what", OBJECTS)
 def test_a_link_in_an_objects_place_is_not_read(tmp_path: Path, what: str) -> None:
     path, act = planted(tmp_path, what)
@@ -313,6 +314,7 @@ def test_a_link_in_the_place_of_a_tasks_output_is_not_published(tmp_path: Path) 
     assert [p.name for p in out.glob("part-*") if JOB in p.name] == []
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("what", OBJECTS)
 def test_a_pipe_or_a_device_in_an_objects_place_does_not_block(tmp_path: Path, what: str) -> None:
     path, act = planted(tmp_path, what)
@@ -391,7 +393,7 @@ SHAPES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.nth(12)
+@pytest.mark.nth(24)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("what", ["next entry", "plan.entry", "manifest"])
 def test_an_entry_a_plan_or_a_manifest_that_is_damaged_is_one_line(tmp_path: Path, what: str, shape: str) -> None:
@@ -428,7 +430,7 @@ def test_an_object_without_a_field_is_damaged_and_not_an_empty_one(tmp_path: Pat
             decode(json.dumps(one).encode(), Entry, "here")
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize(
     "forged",
     [
@@ -888,6 +890,7 @@ def test_no_module_can_unpickle_or_run_what_it_reads() -> None:
     assert seen > 1000
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("what", OBJECTS)
 def test_a_pickle_in_an_objects_place_is_damage_and_never_run(tmp_path: Path, what: str) -> None:
     path, act = planted(tmp_path, what)

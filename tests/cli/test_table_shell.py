@@ -348,7 +348,7 @@ def test_times_without_a_zone_are_utc_where_that_is_said(run: Run, tmp_path: Pat
     }  # fmt: skip
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

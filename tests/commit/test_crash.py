@@ -157,7 +157,7 @@ def test_expired_uploads(case: Case) -> None:
         scenario()
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("case", [SMALL[0], SMALL[2], DISK[0]], ids=plain)
 def test_full(case: Case) -> None:
     """No space, and still none, and then there is some."""
@@ -215,7 +215,7 @@ INTO_TABLES = [
 ]
 
 
-@pytest.mark.nth(12)
+@pytest.mark.nth(24)
 @pytest.mark.parametrize("case", INTO_TABLES, ids=plain)
 def test_crash_of_a_call_into_a_table(case: Case) -> None:
     """Readers of Hudi see all of a commit or none of it at each moment, and each call counts once."""

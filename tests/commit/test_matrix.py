@@ -91,6 +91,7 @@ def whole(name: str, data: bytes, before: bytes | None = None) -> Look:
     return look
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("write", ["put", "put_if_absent"])
 @pytest.mark.parametrize("name", ["object", "new/folder/object"])
 def test_written_is_whole_and_lasts(tmp_path: Path, write: str, name: str) -> None:

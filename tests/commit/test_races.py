@@ -39,6 +39,7 @@ def test_kept() -> None:
         play(race, shrink=False)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("change", ["append", "rewrite"])
 def test_a_source_that_changes_just_before_a_purge_looks_at_it(change: str) -> None:
     """Whichever operation it is: neither what was gathered is lost, nor what has come."""

@@ -815,7 +815,7 @@ def _refused(why: str, call: Callable[..., object], *args: object) -> None:
         call(*args)
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize("act", PINS)
 def test_of_a_log_of_any_length_readers_read_what_came_after_the_checkpoint(
     act: str, asked: list[str], monkeypatch: pytest.MonkeyPatch

@@ -117,6 +117,7 @@ def test_two_transforms_or_formats_in_one_destination(tmp_path: Path, other: dic
 # -------------------------------------------------------------------------------- what the machine has run out of, not the file
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("lacking", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("call", ["open", "stat", "list", "stream"])
 def test_what_this_machine_has_run_out_of_puts_no_file_into_quarantine(
@@ -255,7 +256,7 @@ def full(*args: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("kind", [{"transform": "lines"}, {"transform": "raw", "format": "parquet"}, {"compression": "zstd"}])
 @pytest.mark.parametrize("after", [0, 3, 5, 8, 12])
 def test_a_disk_that_is_full_in_mid_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any], after: int) -> None:
@@ -342,6 +343,7 @@ def sparse(path: Path, size: int) -> None:
         file.truncate(size)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("size", [64 << 20, pytest.param(5 << 30, marks=pytest.mark.nightly)], ids=["64 MiB", "5 GiB"])
 @pytest.mark.parametrize("transform", ["lines", "raw"])
 def test_a_file_of_no_bytes_and_a_very_long_one(tmp_path: Path, transform: str, size: int) -> None:

@@ -330,6 +330,7 @@ def test_what_does_not_go_with_a_shuffle_is_refused_before_anything_is_read(tmp_
         made(write(tmp_path / "in", {"a": b"1"}), tmp_path / "out", **settings)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     ("reduce", "settings", "said"),
     [

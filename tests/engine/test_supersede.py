@@ -34,7 +34,7 @@ def rewritten(source: Path) -> dict[str, bytes]:
     return files
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_new_content_takes_the_old_ones_place(tmp_path: Path, shape: dict[str, Any]) -> None:
     source, dest = write(tmp_path / "in", documents(9)), tmp_path / "out"

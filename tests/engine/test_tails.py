@@ -40,6 +40,7 @@ def lines(dest: Path) -> list[bytes]:
     return sorted(first_rows(Ledger(dest)._store, 1 << 30))
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("target", ["1 MiB", "40 B", "12 B"], ids=str)
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_only_what_is_new_is_read_and_each_line_is_there_once(tmp_path: Path, target: Any, compression: str) -> None:
@@ -228,6 +229,7 @@ def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_o
     assert lines(dest) == [b"one", b"three", b"two"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("planner", ["balanced", "hash"])
 def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str

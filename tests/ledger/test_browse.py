@@ -57,6 +57,7 @@ def paths(*pages: browse.Page) -> list[str]:
     return [path for page in pages for path in page.table["path"]]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 @pytest.mark.parametrize("state", [None, "done", "quarantined"])
 def test_turning_pages_shows_each_row_once_and_says_how_many_there_are(made: tuple[Path, Ledger], limit: int, state: str | None) -> None:

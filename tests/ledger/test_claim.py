@@ -512,6 +512,7 @@ def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
         ledger.retry(spark=HERE, **QUIET)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("left", "words"),
     [

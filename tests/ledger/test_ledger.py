@@ -46,7 +46,7 @@ def one_commit(tmp_path: Path, transform: str, format: str, compression: str, **
 # ------------------------------------------------------------------------------------------------------ every file of every commit
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize(("transform", "format", "compression"), KINDS)
 @pytest.mark.parametrize("target", ["256 MiB", "300 KB"])
 def test_the_original_bytes_of_every_file_come_back(tmp_path: Path, transform: str, format: str, compression: str, target: str) -> None:
@@ -78,6 +78,7 @@ def test_a_part_of_a_file_is_told_from_all_of_it_by_versions_that_say_its_size(v
             _check_whole(found)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
 def test_of_other_transforms_the_written_record_comes_back(tmp_path: Path, compression: str) -> None:
     source, ledger = one_commit(tmp_path, "lines", "lines", compression, target_size="300 KB")
@@ -349,7 +350,7 @@ def test_before_the_first_commit_the_ledger_is_empty(tmp_path: Path, spark: Spar
         ledger.read(source / "d0/f0000.txt")
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("planner", ["balanced", "hash", "directory"])
 def test_skew_is_that_of_the_last_commit(tmp_path: Path, planner: str) -> None:
     even = {f"d{i % 4}/f{i}": b"x" * 100 for i in range(400)}

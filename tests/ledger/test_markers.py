@@ -157,6 +157,7 @@ def hadoop_reads(content: bytes, start: int, length: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("block", [7, 8, 20, 21])
 def test_every_line_is_done_once_by_a_hadoop_job_or_here(tmp_path: Path, block: int) -> None:
     """Wherever splits begin, also with a line: what the job of the markers has left is read here, and the other way round."""

@@ -56,7 +56,7 @@ def why(found: purge.Purged) -> dict[str, str]:
     return {path.rpartition("/")[2]: reason.split(":")[0] for path, reason in found.examples}
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Path, shape: dict[str, Any]) -> None:
     files = documents(9, "xml") if shape["transform"] == "xml" else {**documents(9), "empty": b"", "no end": b"x"}
@@ -97,6 +97,7 @@ def test_whatever_does_not_agree_stays_with_the_reason(tmp_path: Path) -> None:
     assert (last["kind"], last["verb"], last["files"], last["note"]) == ("commit", "purge", 3, "sources deleted")
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("shape", SHAPES[:5], ids=str)
 def test_a_file_whose_record_does_not_verify_stays_and_the_others_go(tmp_path: Path, shape: dict[str, Any]) -> None:
     shape = {**shape, "planner": "directory", "layout": "directories"}

@@ -56,7 +56,7 @@ def states(dest: Path, path: Path) -> list[str]:
     return [x.state for x in Ledger(dest).locate(path)]
 
 
-@pytest.mark.nth(9)
+@pytest.mark.nth(18)
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("later", [b"tuesday\n", b"monday\ntuesday\n", b""], ids=["another", "begins alike", "empty"])
 def test_a_new_file_of_a_purged_name_is_new_and_both_contents_stay(tmp_path: Path, policy: dict[str, Any], later: bytes) -> None:
@@ -150,7 +150,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, where: str) -> Callable[[], Any]:
 MOMENTS = ["before commit 1", "after commit 1", "before delete 1", "before delete 2", "before commit 2", "after commit 2"]
 
 
-@pytest.mark.nth(20)
+@pytest.mark.nth(40)
 @pytest.mark.parametrize("policy", [{}, {"on_append": "tail", "on_change": "reprocess"}], ids=str)
 @pytest.mark.parametrize("where", MOMENTS)
 @pytest.mark.parametrize("then", ["nothing", "a new file", "it grows"])

@@ -229,6 +229,7 @@ def test_an_older_version_goes_when_its_time_has_come(tmp_path: Path, monkeypatc
         seen_at(dest, before)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("keep", "files"), [(0, 0), (1, 1), (2, 4), ("1 hour", 4), ("0 s", 0)])
 def test_as_many_versions_stay_as_were_wished(tmp_path: Path, keep: Any, files: int) -> None:
     source, dest, ledger = made(tmp_path, keep_versions=keep)

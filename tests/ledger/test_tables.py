@@ -36,6 +36,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger.refresh()
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_table_has_its_schema_whatever_there_is(ledger: Ledger, tmp_path: Path, look: str) -> None:
     gather(write(tmp_path / "nothing", {"a": b"a"}), tmp_path / "new", transform="raw")
@@ -98,6 +99,7 @@ def test_an_empty_condition_chooses_nothing_rather_than_all(ledger: Ledger, monk
     assert ledger.refresh().summary().files
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("look", ["unprocessed", "changed", "deleted"])
 @pytest.mark.parametrize("name", ["hidden", "follow_links"])
 def test_what_is_neither_true_nor_false_is_refused_by_each_look_at_a_source(ledger: Ledger, tmp_path: Path, look: str, name: str) -> None:

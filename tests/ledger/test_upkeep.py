@@ -60,6 +60,7 @@ def test_what_a_condition_chooses_is_written_by_tasks(tmp_path: Path, spark: Spa
     check(rest(source, "bad.xml", *(f"d0/f{i:04}.xml" for i in (0, 3, 6))), tmp_path / "out", None)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_forgotten_file_leaves_and_the_others_stay_as_they_are(tmp_path: Path, shape: dict[str, Any]) -> None:
     source, dest, ledger = gathered(tmp_path, **shape)
@@ -248,7 +249,7 @@ def test_a_retry_does_not_go_on_with_what_was_read_before_the_repair(tmp_path: P
 
 
 # ---------------------------------------------------------------------------------------------------------------------- compact
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_compaction_merges_the_files_of_many_runs_and_loses_nothing(tmp_path: Path, shape: dict[str, Any]) -> None:
     shape = {**shape, "target_size": "1 MiB"}

@@ -92,6 +92,7 @@ def test_columns_that_depend_on_the_records_are_those_of_the_new_ones(kafka: Moc
     assert found(table) == {"a": {"at": 1, "note": None}, "b": {"at": 2, "note": "x"}}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("fields", "kind", "said"),
     [

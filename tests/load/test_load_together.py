@@ -97,7 +97,7 @@ def test_a_restarted_loader_takes_up_the_plan_of_the_dead_one(kafka: Mock, tmp_p
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- races
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_two_loaders_at_once_leave_one_copy(kafka: Mock, seed: int) -> None:
     """On one job, on overlapping ones, and with a third that dies; who goes on after an operation is drawn."""

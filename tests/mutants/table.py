@@ -205,7 +205,7 @@ MUTANTS = (
     m("a line belongs to the range in which it ends", "sources/ranges.py", "search = [data], asked.start, max(end - 1, first)", "search = [data], asked.start, max(end, first)", first="tests/test_process.py"),
     m("a row group belongs to the ranges behind it too", "sources/rowgroups.py", "if start <= span.first < start + length]", "if span.first < start + length]", first="tests/test_process.py"),
     m("quarantine files without a manifest count", PROTOCOL, "for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(", "for folder in (names.LEDGER,) for e in _of_job(", first="tests/test_process.py"),
-    m("expire deletes what is still in quarantine", "coverage/quarantine.py", "if name not in live and _named(log, below, name)]", "if _named(log, below, name)]", first="tests/test_process.py"),
+    m("expire deletes what is still in quarantine", "coverage/quarantine.py", "_counts(store, log, below).items() if not count]", "_counts(store, log, below).items()]", first="tests/test_process.py"),
     m("the columns are looked for again after a kill", "process.py", "found = _of_open_job(store, log, made)", "found = None", first="tests/test_process.py"),
     # commit, publish, abort
     m("published_early", PROTOCOL, "    lost = set[int]()\n",

@@ -72,6 +72,7 @@ def test_an_error_is_one_line_and_tb_shows_the_frames(kernel: Kernel, tmp_path: 
     assert kernel.run("1 / 0")[0].count("\n") > 3  # errors of others look as ever
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("cell", ["{}", "import asyncio\nawait asyncio.sleep(0)\n{}"])
 def test_an_interrupt_is_one_line_and_ends_the_call(kernel: Kernel, tmp_path: Path, cell: str) -> None:
     (tmp_path / "in").mkdir()

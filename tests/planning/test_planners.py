@@ -61,6 +61,7 @@ def test_a_file_longer_than_the_target_is_cut_into_ranges(tmp_path: Path, size: 
     assert gather(source, tmp_path / "out", transform="raw", compression=compression, target_size=300_000).files == 0
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("ends", [b"", b"\n"])
 def test_ranges_of_lines_never_split_a_line(tmp_path: Path, ends: bytes, compression: str) -> None:
@@ -134,7 +135,7 @@ def test_what_xml_and_compression_save_is_guessed_so_that_data_files_come_near_t
 # ---------------------------------------------------------------------------------------------------------------- directories
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("planner", ["balanced", "hash", "directory"])
 @pytest.mark.parametrize("transform", ["lines", "raw"])
 def test_with_layout_directories_a_data_file_never_mixes_directories(tmp_path: Path, transform: str, planner: str) -> None:

@@ -224,7 +224,7 @@ def boxes(picture: plots.Picture) -> list[tuple[str, Any]]:
 # --- every picture ---
 
 
-@pytest.mark.nth(12)
+@pytest.mark.nth(24)
 @pytest.mark.parametrize("case", PICTURES)
 def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
     picture = PICTURES[case]()
@@ -238,7 +238,7 @@ def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
         assert apart, f"{one!r} and {other!r} overlap"
 
 
-@pytest.mark.nth(9)
+@pytest.mark.nth(18)
 @pytest.mark.parametrize("case", PICTURES)
 def test_a_picture_is_text_a_table_and_well_formed_svg_on_white(case: str) -> None:
     picture = PICTURES[case]()
@@ -310,6 +310,7 @@ def test_without_matplotlib_one_line_says_what_to_install() -> None:
 # --- saving ---
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("ending", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")])
 def test_a_picture_is_saved_as_its_ending_says_and_twice_the_same(tmp_path: Path, ending: str, start: bytes) -> None:
     picture = PICTURES["hostile names"]()

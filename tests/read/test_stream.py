@@ -67,7 +67,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_each_commit_comes_once_from_the_first_on(tmp_path: Path, shape: dict[str, Any]) -> None:
     brought = commits(tmp_path / "out", tmp_path / "in", 3, **shape)
@@ -79,6 +79,7 @@ def test_each_commit_comes_once_from_the_first_on(tmp_path: Path, shape: dict[st
     assert batches(found, {"version": 6}) == later, "and a reader that runs sees what comes"
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_stream_begins_with_the_rows_of_now_and_goes_on_with_commits(tmp_path: Path, shape: dict[str, Any]) -> None:
     brought = commits(tmp_path / "out", tmp_path / "in", 3, **shape)
@@ -129,6 +130,7 @@ def test_a_commit_comes_when_it_is_published_and_not_before(tmp_path: Path, monk
     assert batches(reader(tmp_path / "out", startingVersion=0, maxCommitsPerTrigger=1)) == [*brought, Counter([b"late"])]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
 def test_a_compaction_brings_nothing(tmp_path: Path, shape: dict[str, Any]) -> None:
     brought = commits(tmp_path / "out", tmp_path / "in", 2, **shape)

@@ -125,7 +125,7 @@ def test_a_throttled_account_does_not_hold_up_another(endpoint: str, tmp_path: P
     assert refused.is_set(), "it was throttled"
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("limit", [1, 3, None])
 def test_an_account_has_no_more_reads_in_flight_than_it_allows(limit: int | None) -> None:
     now, most, lock = 0, 0, threading.Lock()

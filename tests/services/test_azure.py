@@ -394,6 +394,7 @@ def test_what_is_stored_packed_is_read_as_it_lies_there(options: dict[str, str],
     assert [data for _, data in store.read_many([request, part])] == [packed, packed[1:11]]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("page", [1, 2, 7, 12])
 def test_a_listing_is_the_same_in_pages_of_any_size(options: dict[str, str], root: str, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     monkeypatch.setattr(azure_rest, "PAGE", page)
@@ -453,6 +454,7 @@ def at(endpoint: str) -> dict[str, str]:
     return {"account_name": "acc", "account_host": endpoint, "account_key": KEY}
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

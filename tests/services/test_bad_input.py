@@ -218,6 +218,7 @@ def test_no_such_host(scheme: str, reached: Reached, local: Path, out: Path) -> 
     )
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("scheme", "reached"), KINDS)
 def test_names_that_cannot_be_looked_up_just_now(
     scheme: str, reached: Reached, local: Path, out: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
@@ -270,6 +271,7 @@ def speaks_tls(folder: Path) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------------- throttling
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     ("status", "after"),
     [
@@ -293,6 +295,7 @@ def test_a_throttled_account_is_asked_again(site: Site, status: int, after: dict
     assert lines(site.store("out")) == LINES
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("after", [{}, {"Retry-After": "2"}])
 @pytest.mark.parametrize(("scheme", "reached"), KINDS)
 def test_an_account_that_is_throttled_for_good(

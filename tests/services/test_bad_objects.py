@@ -74,7 +74,7 @@ def test_what_is_deleted_or_overwritten_between_listing_and_reading(site: Site, 
     assert site.gathered(out) == {name: data for name, data in {**FILES, first: b"rewritten"}.items() if name != second}
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 def test_an_object_that_is_overwritten_again_and_again(site: Site, out: Path) -> None:
     """Each time before it is read: the call ends and says so, and the next one takes it."""
     site.fill()
@@ -125,6 +125,7 @@ def test_a_lease_on_what_quire_wants_to_delete(azure: Site, local: Path, monkeyp
     assert lines(azure.store("out")) == LINES
 
 
+@pytest.mark.nth(2)
 def test_what_is_archived_is_set_aside_alone(with_archive: Site, out: Path) -> None:
     site = with_archive
     site.fill()
@@ -143,6 +144,7 @@ def test_what_is_archived_is_set_aside_alone(with_archive: Site, out: Path) -> N
 
 
 # --------------------------------------------------------------------------------------------- what is no file, and odd kinds of them
+@pytest.mark.nth(2)
 def test_what_stands_for_a_directory_is_no_file(site: Site, out: Path) -> None:
     site.fill()
     for name in ("empty", "d0/", "nothing/", ""):
@@ -237,6 +239,7 @@ def test_what_a_service_calls_packed_is_not_unpacked(scheme: str, body: bytes) -
         assert {request.headers.get("accept-encoding", "identity") for request in came} == {"identity"}
 
 
+@pytest.mark.nth(2)
 def test_an_etag_with_dashes_is_a_version_like_any_other(on_s3: Site, out: Path) -> None:
     """Of an object that was uploaded in parts."""
     files = {name: name.encode() * (3 << 20) for name in ("ab", "cd")}
@@ -261,6 +264,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.nth(3)
 def test_odd_names_of_a_source(site: Site, out: Path) -> None:
     """Each is a file of its own, up to the longest that the service takes."""
     files = {name: f"{number}".encode() for number, name in enumerate(ODD)}
@@ -286,7 +290,7 @@ def test_names_that_no_path_can_say(with_slashes: Site, out: Path) -> None:
     assert site.gathered(out) == FILES
 
 
-@pytest.mark.nth(6)
+@pytest.mark.nth(18)
 @pytest.mark.parametrize("path", ["trailing dot./out", "out #1?%2F", "S\u00fcd", "Su\u0308d", "日本語/a b"])
 def test_odd_names_of_a_destination(site: Site, local: Path, path: str) -> None:
     dest = f"{site.url}/{path}"
@@ -295,6 +299,7 @@ def test_odd_names_of_a_destination(site: Site, local: Path, path: str) -> None:
     assert lines(bare(dest, site.options)) == LINES
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(("length", "fits"), [(800, True), (900, False), (1024, False), (1500, False)])
 def test_a_destination_so_long_that_no_name_fits_below_it(site: Site, local: Path, length: int, fits: bool) -> None:
     """Said before anything is written."""
@@ -308,6 +313,7 @@ def test_a_destination_so_long_that_no_name_fits_below_it(site: Site, local: Pat
     assert list(bare(site.url, site.options).walk()) == []
 
 
+@pytest.mark.nth(3)
 def test_a_source_directory_so_long_that_it_does_not_fit_below_the_destination(site: Site, local: Path) -> None:
     deep = "/".join(["y" * 100] * 9)
     write(local, {f"{deep}/a.txt": b"deep\n"})

@@ -58,6 +58,7 @@ def test_what_a_claim_has_written_is_published(place: tuple[str, dict[str, Any]]
     assert ledger.expire().data_files == 0
 
 
+@pytest.mark.nth(2)
 def test_a_shuffle_reads_what_its_tasks_have_left_in_the_store(place: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     """Its output waits as any output of quire's, as an upload; nothing of what its tasks have made stays."""
     url, given = place

@@ -173,6 +173,7 @@ def test_the_secret_is_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     assert MARK not in f"{caught.value}{caplog.text}"
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("bucket", "options", "base"),
     [
@@ -219,7 +220,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(("status", "code", "words", "says"), REFUSALS)
 def test_a_refusal_is_one_clear_line(status: int, code: str, words: str, says: str) -> None:
     def answer(_: Asked) -> Says:
@@ -236,6 +237,7 @@ def test_a_refusal_is_one_clear_line(status: int, code: str, words: str, says: s
         assert MARK not in str(caught.value)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     ("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (429, "TooMany"), (409, "OperationAborted"), (0, "")]
 )

@@ -103,6 +103,7 @@ def test_each_name_is_in_one_slice_whatever_the_service_makes_of_its_beginning(
     assert (len(lists) <= 2) == (manners is obeys), "where the service begins there, no more than the slice is listed"
 
 
+@pytest.mark.nth(2)
 def test_a_container_is_cut_and_listed_once_whatever_the_service_makes_of_its_beginning(
     service: tuple[str, list[Asked], Callable[..., Says]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

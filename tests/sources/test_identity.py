@@ -57,6 +57,7 @@ def test_the_same_content_under_another_time_is_no_change(tmp_path: Path) -> Non
     assert (report.skipped, report.files, not_taken(report)) == (5, 0, 0)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     "shape", [{}, {"transform": "raw", "format": "parquet"}, {"transform": "xml"}, {"transform": "raw", "target_size": "50 B"}], ids=str
 )

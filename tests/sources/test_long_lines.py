@@ -38,7 +38,7 @@ def kept(dest: Path) -> list[bytes]:
     return sorted(line for path in dest.glob("*.txt") for line in path.read_bytes().splitlines(keepends=True))
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("lengths", [(5, 3_000_000, 7), (3_000_000,), (5, 2_000_000, 7, MOST + 1, 9, MOST, 1_200_000)])
 @pytest.mark.parametrize(
     "settings", [{}, {"target_size": "700 KB"}, {"change_detection": "content"}, {"on_append": "tail"}, {"compression": "gzip"}]
@@ -92,6 +92,7 @@ def test_lines_follow_behind_a_line_that_was_too_long(tmp_path: Path) -> None:
     assert kept(tmp_path / "out") == sorted([content(5), b"c" * 6 + b"\n", b"new\n"])
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("lengths", [(5, 3_000_000, 7), (3_000_000, 7), (3_000_000,)])
 def test_a_function_is_given_the_lines_around_one_that_is_longer_than_max_file_size(tmp_path: Path, lengths: tuple[int, ...]) -> None:
     given = list[bytes]()

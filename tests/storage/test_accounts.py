@@ -35,7 +35,7 @@ def lines(store: Store) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------------- each once
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("planner", ["balanced", "hash", "directory"])
 @pytest.mark.parametrize("layout", ["flat", "directories"])
 def test_each_file_of_every_account_is_gathered_once(tmp_path: Path, planner: str, layout: str) -> None:

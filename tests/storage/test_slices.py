@@ -63,7 +63,7 @@ class Service:
         return self.listed(lambda _: True)
 
 
-@pytest.mark.nth(6)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("manner", ["behind", "at", "everything"])
 @pytest.mark.parametrize("order", ORDERS)
 @settings(max_examples=400, deadline=None)
@@ -125,7 +125,7 @@ def mostly_one(n: int) -> list[str]:
     return sorted([f"a{i}" for i in range(500)] + [f"log-{i:09}" for i in range(n)] + [f"z{i}" for i in range(20)])
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("wanted", [16, 100])
 @pytest.mark.parametrize("kind", [digits, hashes, times, people, signs, mostly_one])
 def test_a_large_directory_is_cut_evenly_without_a_look_at_all_names(kind: Callable[[int], list[str]], wanted: int) -> None:

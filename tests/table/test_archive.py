@@ -130,7 +130,7 @@ def held_by_a_file_of_nobody(table: Table, folder: Path, instants: list[str]) ->
 HOLDS = [held_by_savepoint, held_by_pin, held_by_a_pending_write, held_by_a_file_of_nobody]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(("version", "hold"), [*((6, hold) for hold in HOLDS), (9, held_by_savepoint), (9, held_by_a_pending_write)])
 def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, version: int, hold: Any) -> None:
     table, instants = written(tmp_path / "trips", 5, version=version)
@@ -148,6 +148,7 @@ def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, version: int
     next(held, None)
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_very_many_instants_go_in_several_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Each is held in memory."""
@@ -161,6 +162,7 @@ def test_very_many_instants_go_in_several_archives(tmp_path: Path, monkeypatch: 
     assert ours(table) == theirs(tmp_path / "trips")
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_a_replaced_file_group_does_not_come_back(tmp_path: Path, version: int) -> None:
     table, _ = written(tmp_path / "trips", 2, version=version)
@@ -180,7 +182,7 @@ def test_a_replaced_file_group_does_not_come_back(tmp_path: Path, version: int) 
 WHILE = ["savepoint", "another program's savepoint", "pending", "pin", "rolled back", "another archive"]
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize(("version", "kind"), [*((6, kind) for kind in WHILE), (9, "savepoint"), (9, "another archive")])
 def test_what_comes_while_an_archive_is_planned_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kind: str
@@ -253,6 +255,7 @@ def test_a_savepoint_of_what_is_being_archived_is_refused(tmp_path: Path, monkey
     assert (done, table.savepoints().empty) == ([3], True)
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """It dies when two of four writes are gone."""
@@ -276,6 +279,7 @@ def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatc
     assert ours(table) == theirs(tmp_path / "trips") == now
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_an_instant_that_a_sleeper_puts_again_hides_nothing(tmp_path: Path, version: int) -> None:
     """A publisher that slept before its last put wakes when its instant is archived: those after it seem to be missing."""
@@ -295,6 +299,7 @@ def test_an_instant_that_a_sleeper_puts_again_hides_nothing(tmp_path: Path, vers
     assert ours(table) == theirs(folder)
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """It has seen the first instant before an archive took the first four, and comes to the second one after that."""
@@ -315,6 +320,7 @@ def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pyte
     assert done == [4]
 
 
+@pytest.mark.nth(2)
 @BOTH
 def test_a_listing_that_ends_before_all_that_stayed_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int

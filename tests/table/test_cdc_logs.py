@@ -50,6 +50,7 @@ def steps(table: Table) -> tuple[str, str]:
     return first, second
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_each_commit_writes_what_it_changes_and_its_statistics_name_the_logs(tmp_path: Path, mode: str) -> None:
     table = create(tmp_path, cdc=mode)
@@ -94,6 +95,7 @@ def test_logs_go_with_the_base_files_that_a_clean_or_a_rollback_deletes(tmp_path
     assert set(ours(table)) == {"a", "d"}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("verb", ["clean", "rollback", "remove_leftovers"])
 def test_further_logs_of_other_programs_go_with_their_base_files(tmp_path: Path, verb: str) -> None:
     """JVM Hudi begins another log where one is full; and an attempt that did not count may have left one of its own."""

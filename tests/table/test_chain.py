@@ -569,7 +569,7 @@ def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fa
             return
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("when", ["later", "first", "archived"])
 def test_of_two_calls_at_once_each_commit_comes_from_one(two: tuple[Table, Table], tmp_path: Path, when: str) -> None:
     """The second one plans the same commits and more, and commits first: what the first one has made would bring old rows back."""

@@ -101,7 +101,7 @@ def test_the_changes_of_a_window_applied_to_its_first_snapshot_give_its_last(
     check(Table(table.url), instants)
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("name", [name for name in jvm.names() if "-cow-v6_" in name and "no_meta" not in name])
 def test_changes_of_tables_of_jvm_hudi_by_comparing_files(tmp_path: Path, name: str) -> None:
     for path, content in jvm.files(name):

@@ -87,7 +87,7 @@ def check_by_end(folder: Path) -> None:
             assert set(net["instant"].to_pylist()) <= order.keys()
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("name", [name for name in NEWER if not name.endswith(LEFT_OUT)])
 def test_changes_of_tables_of_jvm_hudi_of_newer_versions_lead_from_any_snapshot_to_any_later_one(tmp_path: Path, name: str) -> None:
     unpacked(name, tmp_path / "t")

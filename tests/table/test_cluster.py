@@ -233,6 +233,7 @@ def test_a_clustering_of_another_program_changes_no_row(tmp_path: Path) -> None:
     assert (last.operation, last.inserted, last.updated, last.deleted) == ("cluster", 0, 0, 0)
 
 
+@pytest.mark.nth(5)
 @pytest.mark.parametrize("sort", [["gone", "ts"], ["ts"], ["tags", "ts"], ["ts", "ts"], list("abcdefghi")], ids=str)
 def test_what_another_program_says_of_the_last_clustering_is_not_believed(tmp_path: Path, sort: list[str]) -> None:
     table = create(tmp_path / "t")
@@ -267,7 +268,7 @@ def open_ones(table: Table) -> list[str]:
     return [head.job for head in protocol.open_jobs(store, protocol.recover(store))]
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("then", [{}, {"partitions": "sf"}, {"sort": "ts"}], ids=str)
 def test_a_call_that_died_is_completed_and_the_next_one_does_what_it_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: dict[str, Any]
@@ -339,6 +340,7 @@ def test_a_curve_sees_all_of_a_file_whose_rows_ascend(tmp_path: Path) -> None:
     assert missed(table, "fare", 5.0) > 0.5
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("curve", ["linear", "z-order"])
 def test_slices_of_logs_alone_are_clustered(tmp_path: Path, curve: str) -> None:
     table = create(tmp_path / "t", **LOGS)
@@ -380,6 +382,7 @@ def test_all_rows_may_be_deleted_by_logs(tmp_path: Path) -> None:
     assert ours(table) == theirs(tmp_path / "t") == {"a0": {"id": "a0", "city": "sf", "ts": 1, "fare": 4.0}}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -516,7 +519,7 @@ def test_a_clustering_may_die_at_each_change_on_every_kind_of_store(kind: sim.Ki
             return
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.chaos) for n in range(3, 60))])
 def test_writers_and_clusterings_at_once_lose_no_update(seed: int, version: int, *, logs: bool) -> None:

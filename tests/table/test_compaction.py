@@ -49,6 +49,7 @@ def begun(table: Table, instant: str) -> list[int]:
     return sorted(log.number for log in found if log and (log.instant == instant or ends.get(log.instant, "") > instant))
 
 
+@pytest.mark.nth(2)
 def test_a_plan_is_laid_writers_go_on_and_it_is_carried_out(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
     before, instants = ours(table), [instant.time for instant in timeline.current(connect(table.url)).completed]
@@ -77,6 +78,7 @@ def test_a_plan_is_laid_writers_go_on_and_it_is_carried_out(tmp_path: Path) -> N
     assert ours(table) == theirs(tmp_path / "trips")
 
 
+@pytest.mark.nth(2)
 def test_rows_keep_their_commits_and_a_base_file_says_what_it_holds(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
     whole = {row["id"]: row for row in table.snapshot(spark=LOCAL).to_pylist()}
@@ -104,6 +106,7 @@ def test_rows_keep_their_commits_and_a_base_file_says_what_it_holds(tmp_path: Pa
     assert asked.with_name(f"{instant}.compaction.inflight").exists()
 
 
+@pytest.mark.nth(2)
 def test_keys_that_only_logs_have_come_in_the_order_of_keys(tmp_path: Path) -> None:
     """A bucket appends new keys, too; one that has no base file gets one."""
     table = logged(tmp_path / "trips", index="bucket", buckets=1, partition_by=None)
@@ -117,6 +120,7 @@ def test_keys_that_only_logs_have_come_in_the_order_of_keys(tmp_path: Path) -> N
     assert ours(table) == now == theirs(tmp_path / "trips")
 
 
+@pytest.mark.nth(2)
 def test_a_writer_whose_logs_are_in_no_plan_begins_its_round_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, plans = table_with_logs(tmp_path / "trips"), list[str]()
 
@@ -134,6 +138,7 @@ def test_a_writer_whose_logs_are_in_no_plan_begins_its_round_again(tmp_path: Pat
     assert ours(table)["a"]["fare"] == theirs(tmp_path / "trips")["a"]["fare"] == 7.0
 
 
+@pytest.mark.nth(2)
 def test_a_plan_lacks_no_log_that_came_while_it_was_laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, came = table_with_logs(tmp_path / "trips"), list[str]()
 
@@ -154,6 +159,7 @@ def test_a_plan_lacks_no_log_that_came_while_it_was_laid(tmp_path: Path, monkeyp
     assert ours(table)["a"]["fare"] == theirs(tmp_path / "trips")["a"]["fare"] == 7.0
 
 
+@pytest.mark.nth(2)
 def test_writers_commit_while_a_plan_is_carried_out_and_neither_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, instants = table_with_logs(tmp_path / "trips"), list[str]()
 
@@ -174,7 +180,7 @@ def test_writers_commit_while_a_plan_is_carried_out_and_neither_begins_again(tmp
     assert ours(table) == theirs(tmp_path / "trips")
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
 def test_a_key_that_a_plan_deletes_comes_again_once(tmp_path: Path, index: str) -> None:
     """The new base file has it no more, and no index looks into logs: in the log of its old file group nobody would find it."""
@@ -194,6 +200,7 @@ def test_a_key_that_a_plan_deletes_comes_again_once(tmp_path: Path, index: str) 
         compact(table)
 
 
+@pytest.mark.nth(2)
 def test_two_calls_carry_a_plan_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, others = table_with_logs(tmp_path / "trips"), list[CompactionReport]()
     (plan,) = table.schedule_compaction().scheduled
@@ -215,6 +222,7 @@ def test_two_calls_carry_a_plan_out_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert ours(table) == theirs(tmp_path / "trips")
 
 
+@pytest.mark.nth(2)
 def test_what_other_programs_do_with_a_plan_is_said_and_nothing_is_done_twice(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
     (plan,) = table.schedule_compaction().scheduled
@@ -234,6 +242,7 @@ def test_what_other_programs_do_with_a_plan_is_said_and_nothing_is_done_twice(tm
     assert ours(table) == theirs(tmp_path / "trips") == before
 
 
+@pytest.mark.nth(2)
 def test_a_plan_that_is_empty_is_neither_completed_nor_tried_without_end(tmp_path: Path) -> None:
     """As another program leaves it that was ended between the creation of the file and its content."""
     table = table_with_logs(tmp_path / "trips")
@@ -262,6 +271,7 @@ def test_a_plan_that_stays_pending_is_tried_once_in_a_call(tmp_path: Path, monke
     assert (compact(table).pending, tried) == ((plan,), [plan])
 
 
+@pytest.mark.nth(2)
 def test_a_plan_that_was_deleted_and_a_log_that_is_gone_are_said(tmp_path: Path, version: int) -> None:
     table = table_with_logs(tmp_path / "trips")
     (plan,) = table.schedule_compaction().scheduled
@@ -315,6 +325,7 @@ def test_a_plan_that_listings_do_not_show_yet_is_waited_for(tmp_path: Path, monk
     assert len(looks) > 10
 
 
+@pytest.mark.nth(2)
 def test_a_file_group_is_in_one_plan_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other call laid its plan after this one had chosen."""
     table = table_with_logs(tmp_path / "trips")
@@ -375,6 +386,7 @@ def test_the_most_urgent_come_first_in_plans_of_a_size(tmp_path: Path) -> None:
     assert compact(table).left == 0
 
 
+@pytest.mark.nth(2)
 def test_only_a_merge_on_read_table_as_it_is_now_is_compacted(tmp_path: Path) -> None:
     table = create(tmp_path / "base")
     with refused(RefusedError, 2, "is a copy-on-write table: it has no logs"):
@@ -388,6 +400,7 @@ def test_only_a_merge_on_read_table_as_it_is_now_is_compacted(tmp_path: Path) ->
     assert repr(report).startswith("CompactionReport(scheduled=1, completed=1, pending=0, file_groups=2, logs=2, left=0, seconds=")
 
 
+@pytest.mark.nth(2)
 def test_a_new_column_is_in_the_base_files_of_later_compactions_alone(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
     (plan,) = table.schedule_compaction().scheduled

@@ -76,6 +76,7 @@ def test_a_table_without_a_write_is_healthy(tmp_path: Path) -> None:
     assert table.doctor(records=True, spark=quire.LocalRunner()).records == 0
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_an_empty_instant_is_found_and_its_advice_mends_it(tmp_path: Path, version: int) -> None:
     place = tmp_path / "trips"

@@ -55,6 +55,7 @@ def assert_read(drawn: Drawn) -> None:
     assert sorted(now) == file_groups.newest(store, line, logs=True)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
 def test_at_each_instant_the_slices_that_are_drawn_are_those_that_a_snapshot_reads(tmp_path: Path, kind: str) -> None:
     drawn = slices.look(story(tmp_path / "t", kind))
@@ -87,7 +88,7 @@ def test_a_slice_gives_some_keys_and_reads_no_log_beside_a_base_file(tmp_path: P
         drawn.keys(new, 10)
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize("name", jvm.names())
 def test_tables_of_jvm_hudi_are_drawn_as_they_are_read(tmp_path: Path, name: str) -> None:
     table = Table(unpacked(name, tmp_path))

@@ -41,6 +41,7 @@ def nine(folder: Path) -> Table:
     return table
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_table_of_version_9_follows_one_and_is_followed_with_deletes_and_replaced_partitions(tmp_path: Path, version: int) -> None:
     a, b = nine(tmp_path / "a"), create(tmp_path / "b", ordering=None, version=version)
@@ -72,7 +73,7 @@ def test_commits_that_wait_are_taken_in_the_order_in_which_they_end(slow: Path) 
     assert found.commits == tuple(each.time for each in later) != tuple(sorted(found.commits))
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("name", [name for name in LOGS if "delete_ord" not in name])  # of that a column is called as deletes are
 @pytest.mark.parametrize("seed", [None, 3])
 def test_logs_that_were_written_at_once_are_passed_on_in_the_order_in_which_they_end(tmp_path: Path, name: str, seed: int | None) -> None:
@@ -132,6 +133,7 @@ def test_a_commit_that_ends_late_is_emitted_then_and_once(cluster: Any, slow: Pa
     assert emit(cluster, table, topic).records == 0
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("at", ["time", "ended"])
 def test_a_topic_that_begins_after_an_instant_has_what_ended_after_it(cluster: Any, slow: Path, topic: str, at: str) -> None:
     """The last one but one, by its instant or by when it ended: the late one was begun before both."""

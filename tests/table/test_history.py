@@ -125,7 +125,7 @@ def story(folder: Path, **more: Any) -> tuple[Table, list[str]]:
     return table, [write(table, operation, frame(*rows)).instant for operation, rows in calls]
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(("kind", "version"), [("copy_on_write", 6), ("merge_on_read", 6), ("copy_on_write", 9), ("merge_on_read", 9)])
 def test_each_version_says_its_write_its_row_before_and_after_and_its_file(tmp_path: Path, kind: str, version: int) -> None:
     table, instants = story(tmp_path / "t", type=kind, version=version)
@@ -232,7 +232,7 @@ def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
     assert (rows[0]["after"]["tip"], rows[-1]["after"]["tip"]) == (None, 1.0)
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize(
     "name",
     [name if i % 3 == 0 else pytest.param(name, marks=pytest.mark.nightly) for i, name in enumerate(OF_JVM)],

@@ -57,7 +57,7 @@ def table_of(place: Path) -> Table:
     return table
 
 
-@pytest.mark.nth(6)
+@pytest.mark.nth(12)
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     ("before", "keeps", "hides"),
@@ -101,6 +101,7 @@ def overwritten(table: Table) -> str:
     return str(table.insert_overwrite(NEW, spark=LOCAL, progress=False).instant)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("replaces", [clustered, overwritten])
 def test_what_the_other_program_writes_into_replaced_file_groups_is_told(tmp_path: Path, replaces: Any, first: int) -> None:
@@ -143,6 +144,7 @@ def lay_plan(place: Path, at: str, slices: list[Slice]) -> None:
     (place / f".hoodie/{at}.replacecommit.requested").write_bytes(said)
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("ours_writes", [change(B), compacted], ids=["log", "base file"])
 def test_what_another_program_s_clustering_has_not_read_is_told(tmp_path: Path, ours_writes: Any, first: int) -> None:

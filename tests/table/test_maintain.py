@@ -21,6 +21,7 @@ def maintain(table: Table, **more: Any) -> quire.MaintenanceReport:
     return table.maintain(**{"keep_for": 0, "keep": 2, "spark": LOCAL, "progress": False, **more})
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_what_is_due_is_said_first_and_done_then(tmp_path: Path, version: int) -> None:
     table, instants = written(tmp_path / "trips", 5, version=version)

@@ -183,6 +183,7 @@ ORDERINGS = [
 ]  # fmt: skip
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(("kind", "now", "later", "earlier"), ORDERINGS, ids=[str(each[0]) for each in ORDERINGS])
 def test_deletes_are_ordered_by_each_type_of_column(tmp_path: Path, kind: pa.DataType, now: Any, later: Any, earlier: Any) -> None:
     columns = pa.schema([("id", pa.string()), ("at", kind), ("n", pa.int64())])
@@ -342,7 +343,7 @@ def appended(place: Path, ours_at: str, instant: str, number: int, row: tuple[An
     (home / f"{instant}.deltacommit").write_text(json.dumps(said))
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(9)
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("later", [True, False])
 @pytest.mark.parametrize("ts", [1, 3])
@@ -368,6 +369,7 @@ def test_two_programs_that_write_logs_of_one_slice_at_once_lose_nothing(tmp_path
     assert max(found) == number + 1
 
 
+@pytest.mark.nth(2)
 def test_where_a_compaction_was_asked_for_logs_belong_to_the_slice_that_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:  # fmt: skip

@@ -285,6 +285,7 @@ def test_a_metastore_names_an_instant_once_all_of_it_is_there(tmp_path: Path, hi
     assert seen == {True, False}
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(
     "at", ["create_table_with_environment_context", "alter_table_with_environment_context", "add_partitions_req", "drop_partition"]
 )

@@ -36,6 +36,7 @@ def test_there_are_tables_of_newer_versions() -> None:
     assert len(NEWER) >= 20
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("name", NEWER)
 def test_a_table_of_a_newer_version_reads_as_jvm_hudi_and_hudi_rs_read_it_at_each_instant(tmp_path: Path, name: str) -> None:
     table = Table(unpacked(name, tmp_path))

@@ -72,7 +72,7 @@ def cleaned_by_another_program(table: Table, folder: Path, instants: list[str]) 
 TAKEN = [archived, cleaned, restored, rolled_back_by_another_program, archived_by_another_program, cleaned_by_another_program]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("take", TAKEN)
 def test_a_pin_of_what_is_gone_is_one_line_and_no_pin(tmp_path: Path, take: Callable[..., str]) -> None:
     table, instants = written(tmp_path / "trips", 5)
@@ -85,6 +85,7 @@ def test_a_pin_of_what_is_gone_is_one_line_and_no_pin(tmp_path: Path, take: Call
     assert quire.Ledger(table.url).pins() == {}
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("take", TAKEN[:3])
 def test_what_is_still_there_can_be_pinned_and_is_held(tmp_path: Path, take: Callable[..., str]) -> None:
     table, instants = written(tmp_path / "trips", 5)
@@ -97,6 +98,7 @@ def test_what_is_still_there_can_be_pinned_and_is_held(tmp_path: Path, take: Cal
         assert ours(table.as_of(newest)) == now
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("take", [archived, cleaned])
 def test_a_version_before_the_commit_that_it_ends_with_is_published_has_expired(tmp_path: Path, take: Callable[..., str]) -> None:
     """Its readers do not see that commit yet, so they need what was before it."""

@@ -32,7 +32,7 @@ HOW = [{}, LOGS, {"index": "bucket", "buckets": 2}, {**LOGS, "index": "bucket", 
 CALM: dict[str, Any] = {"progress": False}
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("how", HOW, ids=["base", "logs", "buckets", "logs of buckets"])
 def test_the_rows_of_whole_partitions_are_replaced_and_taken_away(tmp_path: Path, how: dict[str, Any]) -> None:
     folder = tmp_path / "t"
@@ -121,6 +121,7 @@ def test_a_partition_has_several_names(tmp_path: Path, *, hive_style: bool) -> N
     assert ours(table).keys() == {"k3"}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -198,6 +199,7 @@ def test_a_compaction_that_is_pending_is_carried_out_first(tmp_path: Path) -> No
 
 
 # ---------------------------------------------------------------------------------------------------------------------- and cleaned
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("how", [{}, LOGS], ids=["base", "logs"])
 def test_a_clean_takes_the_files_of_file_groups_that_have_ended(tmp_path: Path, how: dict[str, Any]) -> None:
     """A savepoint holds them; without it older instants are refused in one line, and what is read now stays."""
@@ -232,6 +234,7 @@ def insert(story: Story) -> Any:
     return Table(story.world.dest).bulk_insert(few([("x", "sf", 7)]), spark=LOCAL, progress=False)
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
 @pytest.mark.parametrize(
     ("first", "then", "expected"),

@@ -68,7 +68,7 @@ def said(table: Table, instant: str, action: str) -> Any:
     return avro_file.record(line.store.get(f"{line.folder}/{done.name}"), "it")
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("how", FORMS)
 def test_a_restore_takes_later_writes_back_and_their_batches_come_again(tmp_path: Path, how: dict[str, Any]) -> None:
     table, instants, after = written(tmp_path / "t", **how)
@@ -109,6 +109,7 @@ def test_a_rollback_takes_the_newest_write_back(tmp_path: Path, how: dict[str, A
     assert set(ours(table)) == set(theirs(tmp_path / "t")) == {"a"}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_what_a_rolled_back_call_had_read_is_processed_again(tmp_path: Path, version: int) -> None:
     source, table = tmp_path / "in", create(tmp_path / "t", ordering=None, version=version)
@@ -182,6 +183,7 @@ def test_a_pending_compaction_stays_where_only_later_logs_go(tmp_path: Path) -> 
     assert ours(table) == theirs(tmp_path / "t") == after[3]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_replaced_partitions_come_back(tmp_path: Path, version: int) -> None:
     table, instants, after = written(tmp_path / "t", version=version)
@@ -258,6 +260,7 @@ def test_a_chain_whose_first_table_was_restored_says_so_and_names_the_repair(tmp
     assert ours(new) == ours(first) == theirs(tmp_path / "three")
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_publisher_that_slept_does_not_bring_a_write_back(tmp_path: Path, version: int) -> None:
     table, instants, after = written(tmp_path / "t", version=version)
@@ -272,7 +275,7 @@ def test_a_publisher_that_slept_does_not_bring_a_write_back(tmp_path: Path, vers
     assert ours(table) == theirs(tmp_path / "t") == after[2]
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(("verb", "version"), [("rollback", 6), ("restore", 6), ("rollback", 9), ("restore", 9)])
 def test_a_writer_beside_comes_before_it_or_after_it_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, version: int
@@ -298,6 +301,7 @@ def test_a_writer_beside_comes_before_it_or_after_it_whole(
         assert set(ours(table)) == {*after[3], "x"}
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("how", FORMS)
 def test_a_writer_whose_round_was_built_on_what_goes_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
@@ -353,7 +357,7 @@ def dies(verb: str, fault: str, at: int, how: Mapping[str, Any]) -> bool:
     return bool(dead.hit)
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("fault", ["before", "after"])
 @pytest.mark.parametrize(("verb", "how"), [("restore", {}), ("rollback", LOGS), ("restore", NINE)], ids=["base", "logs", "version 9"])
 def test_a_call_that_dies_at_a_change_is_completed_by_the_next(verb: str, how: dict[str, Any], fault: str) -> None:

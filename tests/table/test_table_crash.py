@@ -118,7 +118,7 @@ def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fa
             return
 
 
-@pytest.mark.nth(4)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize(("logs", "version"), FORMS, ids=NAMES)
 @pytest.mark.parametrize("seed", range(4))
 def test_writers_at_once_lose_no_update(seed: int, version: int, *, logs: bool) -> None:
@@ -157,7 +157,7 @@ def test_a_table_whose_creation_failed_says_how_to_go_on(at: int) -> None:
         assert tables.opened(world.dest).config.key == ("id",)
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("fault", ["transient", "ambiguous", "late"])
 @pytest.mark.parametrize("name", ["hdfs", "s3"])
 def test_what_a_busy_store_does_not_take_is_sent_again(name: str, fault: str) -> None:
@@ -182,7 +182,7 @@ def test_races_of_calls_that_sleep_die_and_hear_wrong_answers(first: int) -> Non
         table_races.play(table_races.draw(number, FITTING))
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(8)
 @pytest.mark.parametrize(("seed", "sticky"), [(4, 0.0), (5, 0.5), (7, 0.0), (41, 0.5), (1, 0.0), (8, 0.5), (18, 0.0), (21, 0.0)])
 def test_writers_at_once_lose_no_update_where_listings_lag(seed: int, sticky: float) -> None:
     """In these races a round meets a listing that does not have the other's slice, or its instant, yet: it waits."""

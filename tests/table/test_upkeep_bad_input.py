@@ -25,6 +25,7 @@ VERBS: dict[str, Callable[[Table, list[str]], Any]] = {
 }
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
 def test_where_a_clock_was_set_back_all_services_go_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """By a day, after three writes: no instant comes before these, no slice is taken too early, and the last write is taken back."""

@@ -38,7 +38,7 @@ def filled(folder: Path, **more: Any) -> Table:
     return table
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("how", [{}, {"index": "simple", "ordering": None, "partition_by": None}, {"index": "bucket", "buckets": 2}])
 def test_rows_go_into_a_table_of_version_9_and_everybody_reads_them(tmp_path: Path, how: dict[str, Any]) -> None:
     table = filled(tmp_path / "t", **how)
@@ -239,6 +239,7 @@ def test_it_is_created_once_and_its_settings_are_those_of_jvm_hudi(tmp_path: Pat
     assert Table(tmp_path).changes(START, spark=LOCAL).num_rows == 0
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("name", [name for name in jvm.names() if "-cow-v9_txns_" in name and name.endswith("_nometa")])
 def test_a_table_of_version_9_that_jvm_hudi_has_created_without_a_metadata_table_is_written(tmp_path: Path, name: str) -> None:
     table = Table(unpacked(name, tmp_path))

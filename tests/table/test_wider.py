@@ -59,7 +59,7 @@ def table_of(folder: Path, type: str, **more: Any) -> Table:
 LARGE = 2**33 + 1
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("index", ["bloom", "simple"])
 @pytest.mark.parametrize("type", TYPES)
 def test_a_wider_type_becomes_the_tables_and_older_rows_stay_what_they_were(tmp_path: Path, type: str, index: str) -> None:
@@ -117,6 +117,7 @@ def test_a_type_that_would_lose_values_or_that_names_depend_on_is_one_line_and_n
     assert ours(table) == {1: one.to_pylist()[0]}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("type", TYPES)
 def test_a_column_that_became_wider_meanwhile_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """Though the instant of a writer that began with the narrow one is the later one."""

@@ -170,6 +170,7 @@ def test_decimals_of_fewer_digits_are_stored_in_the_tables_type(tmp_path: Path, 
     assert theirs(tmp_path) == ours(table)
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -194,6 +194,7 @@ def test_forget_takes_them_out_with_the_reason_in_the_log_and_the_next_run_reads
     assert gather(source, dest, transform="xml", max_file_size="500 B").files == 4
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("again", [False, True], ids=["once", "tried already"])
 def test_a_retry_in_vain_is_an_outcome_that_says_so(dest: Path, again: bool) -> None:
     widget = inspector(dest)

@@ -64,6 +64,7 @@ def test_a_url_and_needs_give_the_advice_the_reasons_and_settings_to_copy() -> N
     assert "data-lm-suppress-shortcuts" in settings, "else Ctrl+A selects the notebook's cells"
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("store", STORES.values(), ids=STORES.keys())
 def test_on_each_store_it_advises_what_quire_advises(store: Any) -> None:
     widget = CommitterSelector(store.url, (), store.session, store.hierarchical)

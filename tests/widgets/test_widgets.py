@@ -622,6 +622,7 @@ def test_pictures_side_by_side_do_not_share_ids_and_leave_the_page_alone() -> No
 # ------------------------------------------------------------------------------------------------- without the extra, in a kernel
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(("missing", "names"), [("ipywidgets", 6), ("matplotlib", 4)])  # CommitterSelector and TableTimeline draw none
 def test_without_the_extra_it_imports_and_a_name_says_what_to_install(missing: str, names: int) -> None:
     script = f"""

@@ -177,6 +177,7 @@ def test_an_empty_commit_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None
     assert contents(dest) == ["a", "b"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", [0, -5, 10**6, 1 << 70, "x"], ids=str)
 def test_a_commit_that_offers_a_version_that_never_was_does_not_get_into_the_log(tmp_path: Path, version: Any) -> None:
     dest = tmp_path / "out"

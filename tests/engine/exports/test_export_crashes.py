@@ -96,7 +96,7 @@ def test_a_driver_that_dies_at_any_change_leaves_whole_versions(format: str, kin
                 assert quire.Ledger(now.dest).exports()[format] > 0
 
 
-@pytest.mark.nth(2)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("format", OPTIONS)
 @pytest.mark.parametrize("first", [0, 2, 4, *(pytest.param(n, marks=pytest.mark.chaos) for n in range(6, 1_000, 20))])
 def test_drivers_at_once_add_no_file_twice(first: int, format: str) -> None:

@@ -201,6 +201,7 @@ def test_empty_metadata_are_one_line_and_nothing_is_lost(tmp_path: Path) -> None
     assert contents(dest) == ["a", "b"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("version", ["0", "-5", str(10**6), str(1 << 70), "x", None], ids=str)
 def test_metadata_that_offer_a_version_that_never_was_do_not_get_into_the_log(tmp_path: Path, version: Any) -> None:
     dest = tmp_path / "out"
@@ -218,6 +219,7 @@ def test_metadata_that_offer_a_version_that_never_was_do_not_get_into_the_log(tm
     assert contents(dest) == rows(dest) == ["new"]
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -446,6 +448,7 @@ def test_a_table_of_another_program_in_the_catalog_is_left_alone(tmp_path: Path,
     assert Ledger(tmp_path / "out2").exports() == {}
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("how", "said"),
     [

@@ -26,7 +26,7 @@ from quire import Ledger
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.engine.exports import delta, iceberg, step
-from quire.errors import QuireError, RefusedError
+from quire.errors import FormatError, QuireError, RefusedError
 from quire.storage import connect
 from quire.table import timeline
 from quire.table.table import Table
@@ -215,6 +215,22 @@ def test_a_checkpoint_holds_the_files_of_its_own_commit(tmp_path: Path, monkeypa
     agree(table, tmp_path / "t")
 
 
+@pytest.mark.parametrize("text", [b"1", b"{", b'{"add": 1}', b'{"add": {"path": "x"}}', b'{"add": {"path": "x", "size": 1, "stats": "["}}'])
+def test_a_damaged_commit_of_a_table_is_one_line_and_the_tables_commits_stand(text: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    table = exported(folder)
+    write(table, "upsert", frame(("d", "ny", 3, 3.0)))
+    first = min((folder / "_delta_log").glob("*.json"))
+    first.write_bytes(text)
+    assert write(table, "upsert", frame(("e", "ny", 4, 3.0))).inserted == 1
+    with refused(FormatError, 2, "drop_export('delta')"):
+        Ledger(folder).export("delta")
+    Ledger(folder).drop_export("delta")
+    Ledger(folder).export("delta")
+    assert set(agree(table, folder)) == {"a", "b", "c", "d", "e"}
+
+
+CITIES = ("sf", "la", "ny", "sf")
 VERBS = st.sampled_from(["upsert", "delete", "overwrite", "restore", "rollback", "clean", "cluster", "archive"])
 
 
@@ -230,11 +246,11 @@ class Tale:
         n, table = self.n, self.table
         with suppress(QuireError):
             if verb == "upsert":
-                write(table, "upsert", frame((f"k{n % 4}", ("sf", "la", "ny")[n % 3], n, 1.0), (f"n{n}", "sf", n, 2.0)))
+                write(table, "upsert", frame((f"k{n % 4}", CITIES[n % 4], n, 1.0), (f"n{n}", "sf", n, 2.0)))
             elif verb == "delete":
-                write(table, "delete", frame((f"k{n % 4}", ("sf", "la", "ny")[n % 3], n, 1.0)))
+                write(table, "delete", frame((f"k{n % 4}", CITIES[n % 4], n, 1.0)))
             elif verb == "overwrite":
-                write(table, "insert_overwrite", frame((f"o{n}", ("sf", "la", "ny")[n % 3], n, 1.0)))
+                write(table, "insert_overwrite", frame((f"o{n}", CITIES[n % 3], n, 1.0)))
             elif verb == "restore":
                 done = timeline.current(connect(table.url)).completed
                 table.restore(done[len(done) // 2].time, progress=False)

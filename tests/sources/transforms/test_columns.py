@@ -59,6 +59,7 @@ def test_runs_that_differ_in_whether_a_value_may_be_missing_are_compacted_forgot
     assert ledger.verify(spark=QUIET["spark"]).ok
 
 
+@pytest.mark.nth(2)
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
@@ -128,6 +129,7 @@ def test_a_schema_that_lets_values_be_missing_goes_together_with_one_that_does_n
 DAY, NOON = dt.date(2026, 11, 22), dt.datetime.fromisoformat("2026-11-22T12:00")
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize(
     ("kind", "value", "back"),
     [

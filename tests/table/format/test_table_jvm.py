@@ -49,6 +49,7 @@ def test_the_tables_are_there() -> None:
     assert len(jvm.names()) >= 38
 
 
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("table", jvm.names())
 def test_settings_are_read_of_each_version_and_a_rewrite_means_the_same(table: str) -> None:
     data = dict(jvm.files(table))[names.PROPERTIES]

@@ -80,6 +80,7 @@ def _brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- what all promise
+@pytest.mark.nth(4)
 @pytest.mark.parametrize("kind", [*OURS, ShelfIndex])
 def test_an_index_keeps_the_promises(kind: Callable[[], Index], tmp_path: Path) -> None:
     index_conformance.check(kind, tmp_path)
@@ -247,6 +248,7 @@ def test_row_groups_are_read_where_their_statistics_are_missing(tmp_path: Path, 
         assert index_conformance.answers(kind(), there, indexed.text("abcd")) == [indexed.group(i) for i in (0, 0, 1)] + [None]
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("table", [name for name in jvm.names() if "-cow-" in name and not re.search("no_?meta|lance|empty", name)])
 def test_keys_in_tables_of_jvm_hudi_are_found(table: str, tmp_path: Path) -> None:
     """By their ranges and filters of 431,380 characters; of each group the file of the first instant."""

@@ -78,7 +78,7 @@ def test_a_z_order_takes_the_bits_in_turn() -> None:
     assert layout.z_order([x, y], 2).tolist() == [0b0000, 0b1010, 0b1001, 0b0111]
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_steps_on_a_curve_ascend_with_the_values(kind: str, data: st.DataObject) -> None:

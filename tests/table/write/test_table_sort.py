@@ -92,6 +92,7 @@ def wide(keys: list[str], city: str = "x") -> pa.Table:
     return pa.table({"id": keys, "city": [city] * n, "at": pa.array(range(n), pa.int64()), "text": [f"{i:0100}" for i in range(n)]})
 
 
+@pytest.mark.nth(3)
 @pytest.mark.parametrize("operation", ["upsert", "insert"])
 @pytest.mark.parametrize(
     "frames",

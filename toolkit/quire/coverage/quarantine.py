@@ -190,17 +190,19 @@ def forget(store: Store, log: Log) -> None:
 def _rest(store: Store, log: Log, version: int, name: str, count: int) -> bytes | None:
     """A quarantine file without the records that have left; None where all are in quarantine."""
     try:
-        if OwnParquet(stored(store, name), SCHEMA).file.metadata.num_rows <= count:
-            return None
+        there = OwnParquet(stored(store, name), SCHEMA).file.metadata.num_rows
     except (NotFoundError, *DAMAGED):
         return None  # gone meanwhile; or `verify` and whoever reads its records says that it is damaged
+    if there <= count:
+        return None
     folded, writer = fold(log, version), QuarantineWriter()
     rows = [_records(store, folded, source, ["path", "version", "start", "attempt"]) for source in folded.sources]
     mine = [some.filter(pc.equal(some.column("quarantine"), name)) for some in rows]
     for found in _those(store, name, pa.concat_tables(mine), whole=False):
+        there -= found.num_rows
         for row in found.to_pylist():
             writer.add(*(row[c] for c in ("path", "version", "offset", "content", "length", "error", "message", "tries")))
-    return writer.finish()
+    return writer.finish() if there else None
 
 
 def _records(store: Store, folded: Fold, source: Source, columns: list[str]) -> pa.Table:

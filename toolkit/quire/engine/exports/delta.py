@@ -24,6 +24,7 @@ from quire.commit.log import Log
 from quire.engine.exports import delta_types, offered
 from quire.errors import FormatError, NotFoundError
 from quire.formats import parquet, partition_columns
+from quire.formats.parquet import DAMAGED
 from quire.storage import Store
 
 FOLDER = "_delta_log"
@@ -254,7 +255,18 @@ def _checkpointed(number: int) -> str:
 
 
 def _content(store: Store, number: int) -> dict[str, offered.Offer]:
-    """The data files that the table has as of one of our commits, by name."""
+    """The data files that the table has as of one of our commits, by name; FormatError where they cannot be made out."""
+    try:
+        return _played(store, number)
+    except NotFoundError as e:
+        what, cause = "lacks an object", e
+    except (*DAMAGED, AttributeError) as e:
+        what, cause = f"is damaged ({type(e).__name__})", e
+    raise FormatError(f"{store.url}/{FOLDER} {what}: no reader can make out the table. {offered.anew('delta')}") from cause
+
+
+def _played(store: Store, number: int) -> dict[str, offered.Offer]:
+    """The same, from the last checkpoint that is there, and the commits after it."""
     found, first = dict[str, offered.Offer](), 0
     for base in range((number - 1) // EVERY * EVERY, 0, -EVERY):  # its driver may have died before it
         if store.stat(_checkpointed(base)) is not None:

@@ -48,7 +48,7 @@ def files(log: Log, version: int, known: Mapping[str, Offer] | None = None) -> l
     sizes, known = table.offered(log)[1], known or {}
     new = [name for name in sizes if name not in known]
     records = dict(zip(new, _each(new, lambda name: int(_opened(log.store, name).metadata.num_rows)), strict=True))
-    return [known.get(name) or Offer(name, size, records[name]) for name, size in sizes.items()]
+    return [Offer(name, size, records[name] if name in records else known[name].records) for name, size in sizes.items()]
 
 
 def between(log: Log, since: int, until: int, content: Callable[[], Mapping[str, Offer]]) -> Change:
