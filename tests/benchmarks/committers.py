@@ -30,9 +30,9 @@ from services import s3
 from services.azurite import azurite, connection_string
 
 HERE = Path(lab.__file__).parent
-LOCAL = ["v1", "v2", "v1_attempt_id", "manifest", "manifest_naive", "quire_rename", "quire_rename_v2"]
-S3 = ["quire_upload", "magic", "directory", "partitioned", "v1"]
-AZURE = ["quire_upload", "manifest", "v1"]
+LOCAL = ["v1", "v2", "v1_attempt_id", "manifest", "manifest_naive", "quire_rename", "quire_rename_v2", "quire_write"]
+S3 = ["quire_upload", "quire_write_upload", "magic", "directory", "partitioned", "v1"]
+AZURE = ["quire_upload", "quire_write_upload", "manifest", "v1"]
 
 
 @contextmanager

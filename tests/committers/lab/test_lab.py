@@ -166,6 +166,7 @@ KNOWN = {  # hidden, clean, one copy, restart, concurrent, of the article and of
     "manifest": (True, True, True, False, False), "manifest_naive": (False, False, False, False, None),
     "magic": (True, True, True, False, True), "directory": (True, True, True, False, True), "partitioned": (True, True, True, False, True),
     "quire_rename": (True,) * 5, "quire_rename_v2": (False, False, True, True, True), "quire_upload": (True,) * 5,
+    "quire_write": (True,) * 5, "quire_write_upload": (True,) * 5,
 }  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def test_on_s3_v1_is_slower_and_no_safer() -> None:
 
 def test_to_readers_of_the_log_there_is_no_window_however_many_files() -> None:
     matrix = lab.Matrix.example()
-    for name in ("quire_rename", "quire_upload"):
+    for name in ("quire_rename", "quire_upload", "quire_write", "quire_write_upload"):
         rows = [row for row in matrix.of(name) if row.fault.startswith("window_") and row.how == "measured"]
         assert {row.files for row in rows} == {10, 100, 1000}
         assert {(row.window_log_ms, row.partial_log) for row in rows} == {(0.0, 0)}

@@ -361,6 +361,7 @@ def test_an_attempt_without_an_answer_is_told_after_its_job_has_ended(monkeypatc
 
 
 # ------------------------------------------------------------------------------------------------- names, drivers, races
+@pytest.mark.nth(2)
 @pytest.mark.parametrize("kind", ["hdfs", "s3"])
 def test_drivers_of_one_name_at_once_commit_it_once(kind: str) -> None:
     """Also where one sleeps for long, and where others commit in between, so that each would begin at another version."""

@@ -123,10 +123,12 @@ class BenchRun:
             "vary": job.vary, "waits": any("=" in word for words in job.disturb.values() for word in words),
         }  # fmt: skip
         driver.tasks = 0
-        if not one.quire:
+        if not one.pipeline:
             plan["disturb"] = {str(task): list(words) for task, words in job.disturb.items()}
             options = {key: str(int(time.time()) % 1_000_000 * 1000 + number % 1000) for key in one.per_job}
             what: dict[str, Any] = {"do": "write", "url": self.way.spark_url, "format": "json", "options": options}
+            if one.frame:
+                what |= {"url": self.way.url, "format": "quire", "options": _of_writer(one, self.way, job)}
         else:
             files = {task: _quarter(task, job.files)[: 1 if job.alone else None] for task in job.disturb}
             plan["disturb"] = {str(file): list(job.disturb[task]) for task in files for file in files[task]}
@@ -173,7 +175,7 @@ class BenchRun:
 
     def wait_all_but_one(self, driver: Driver) -> None:
         """Until three of the four tasks are committed and the fourth waits."""
-        if not self.bench.committer.quire:
+        if not self.bench.committer.pipeline:
             marks = self.marks
             wait_for(lambda: driver.tasks >= TASKS - 1 and any(marks.glob("waits-*")), PATIENCE, "three of four tasks are committed")
             return
@@ -193,6 +195,12 @@ class BenchRun:
     def count(self, *jobs: BenchJob) -> Count:
         """The rows that readers find now; `jobs`: those that have said that all is well."""
         return count(self.place, set[int]().union(*(job.ids for job in jobs)))
+
+
+def _of_writer(one: UnderTest, way: LabPlace, job: BenchJob) -> dict[str, str]:
+    """The options of `df.write.format("quire")`: a file for each batch of rows, and a name by which a job that is run again counts once."""
+    batch = {"batch": f"rows from {job.first}"}
+    return {"committer": one.quire, "target_size": "1 B", **batch, **{f"storage.{key}": str(value) for key, value in way.options.items()}}
 
 
 def _quarter(task: int, files: int) -> list[int]:

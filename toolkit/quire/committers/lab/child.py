@@ -110,7 +110,15 @@ def write(spark: Any, job: Mapping[str, Any]) -> None:
     plan = job["plan"]
     schema = "id long, task long" + (", by string" if plan["vary"] else "")
     frame = spark.range(0, plan["tasks"], 1, plan["tasks"]).mapInArrow(spark_rows(plan), schema)
-    writer = frame.write.mode("append").option("maxRecordsPerFile", plan["rows"]).options(**job["options"])
+    writer = frame.write.mode("append").options(**job["options"])
+    if job["format"] == "quire":
+        import quire
+
+        quire.session()  # in this thread, where Spark looks for the format
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", plan["rows"])
+        (writer.option("partition_by", "by") if plan["vary"] else writer).format("quire").save(job["url"])
+        return
+    writer = writer.option("maxRecordsPerFile", plan["rows"])
     (writer.partitionBy("by") if plan["vary"] else writer).format(job["format"]).save(job["url"])
 
 

@@ -90,7 +90,7 @@ class Retried(Fault):
         run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(disturb={VICTIM: (self.word,)}, alone=True, vary=True)
         run.start(driver, job)
         said = run.end(driver)
-        victim = job.files * VICTIM // 4 if bench.committer.quire else VICTIM
+        victim = job.files * VICTIM // 4 if bench.committer.pipeline else VICTIM
         if run.began(victim, 1) is None:
             raise NotHit(f"no second attempt was started: {said}")
         return _whole(run, job, said)
@@ -184,7 +184,7 @@ class Speculation(Fault):
 
     def run(self, bench: Bench) -> Found:
         run, driver = BenchRun(bench, self.name), bench.driver(self.where)
-        victim = 40 * VICTIM // 4 if bench.committer.quire else VICTIM
+        victim = 40 * VICTIM // 4 if bench.committer.pipeline else VICTIM
         job = BenchJob(disturb={VICTIM: (f"first=began-{victim}-1",)}, alone=True, vary=True)
         run.start(driver, job)
         try:

@@ -42,6 +42,7 @@ class UnderTest:
     sign       a regular expression: a name below the destination by which it shows that a task is being committed; "" where readers
                of the directory see it, None where nothing shows it
     quire      the name of quire's committer (also one that another package has registered), instead of a Spark job
+    frame      a Spark job all the same: its rows go through df.write.format("quire"), with that committer
     classes    classes that must be there: what names them in a settings file, and is not, would be another committer
     stand_in   whether it is bound by the lab's own small commit protocol, where spark-hadoop-cloud is not there
     """
@@ -54,6 +55,7 @@ class UnderTest:
     schemes: tuple[str, ...] = ("file", "hdfs", "s3a", "abfs", "abfss")
     sign: str | None = None
     quire: str = ""
+    frame: bool = False
     classes: tuple[str, ...] = ()
     stand_in: bool = False
 
@@ -61,6 +63,11 @@ class UnderTest:
     def logged(self) -> bool:
         """Whether there is a log, whose readers see other things than readers of the directory."""
         return bool(self.quire)
+
+    @property
+    def pipeline(self) -> bool:
+        """Whether the job is one of quire's own, in which each file of the source is a task."""
+        return bool(self.quire) and not self.frame
 
 
 def _v(number: int) -> dict[str, str]:
@@ -110,6 +117,11 @@ _ALL = (
     UnderTest("quire_rename", "quire: renames after the decision is in the log", quire="rename", sign=_MANIFEST_OF_OURS),
     UnderTest("quire_rename_v2", "quire: renames at task commit, for comparison", quire="rename_v2", sign=VISIBLE),
     UnderTest("quire_upload", "quire: uploads, completed after the decision is in the log", quire="upload", sign=_MANIFEST_OF_OURS),
+    UnderTest("quire_write", 'quire: df.write.format("quire"), renames after the decision is in the log', quire="rename", frame=True),
+    UnderTest(
+        "quire_write_upload", 'quire: df.write.format("quire"), uploads, completed after the decision is in the log', quire="upload",
+        frame=True,
+    ),
 )  # fmt: skip
 COMMITTERS: Mapping[str, UnderTest] = MappingProxyType({one.name: one for one in _ALL})
 

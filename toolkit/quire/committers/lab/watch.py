@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from quire.read import live
 from quire.sources.files import is_hidden, is_shown
 from quire.storage import Store, bare, connect
@@ -94,7 +97,11 @@ def count(place: LabPlace, wanted: set[int]) -> Count:
     names, store = place.visible(), place.store()
     ids: list[int] = []
     for name in names:
-        ids += [json.loads(line)["id"] for line in _content(place, store, name).splitlines()]
+        content = _content(place, store, name)
+        if name.endswith(".parquet"):
+            ids += pq.read_table(pa.BufferReader(content), columns=["id"]).column("id").to_pylist()
+        else:
+            ids += [json.loads(line)["id"] for line in content.splitlines()]
     there = set(ids)
     remains = sum(name.startswith(_REMAINS) for name in place.everything())
     if store.can_upload:
