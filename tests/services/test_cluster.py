@@ -67,7 +67,7 @@ class Cluster:
     drivers: dict[str, Driver]
 
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # the first test starts a cluster, a Connect server and drivers
 
 
 @pytest.fixture(scope="module")

@@ -200,7 +200,8 @@ class BenchRun:
 def _of_writer(one: UnderTest, way: LabPlace, job: BenchJob) -> dict[str, str]:
     """The options of `df.write.format("quire")`: a file for each batch of rows, and a name by which a job that is run again counts once."""
     batch = {"batch": f"rows from {job.first}"}
-    return {"committer": one.quire, "target_size": "1 B", **batch, **{f"storage.{key}": str(value) for key, value in way.options.items()}}
+    texts = {f"storage.{key}": str(value) for key, value in way.options.items() if not isinstance(value, Mapping)}  # Spark's are texts
+    return {"committer": one.quire, "target_size": "1 B", **batch, **texts}
 
 
 def _quarter(task: int, files: int) -> list[int]:

@@ -258,11 +258,9 @@ def _content(store: Store, number: int) -> dict[str, offered.Offer]:
     """The data files that the table has as of one of our commits, by name; FormatError where they cannot be made out."""
     try:
         return _played(store, number)
-    except NotFoundError as e:
-        what, cause = "lacks an object", e
-    except (*DAMAGED, AttributeError) as e:
-        what, cause = f"is damaged ({type(e).__name__})", e
-    raise FormatError(f"{store.url}/{FOLDER} {what}: no reader can make out the table. {offered.anew('delta')}") from cause
+    except (NotFoundError, *DAMAGED, AttributeError) as e:
+        what = "lacks an object" if isinstance(e, NotFoundError) else f"is damaged ({type(e).__name__})"
+        raise FormatError(f"{store.url}/{FOLDER} {what}: no reader can make out the table. {offered.anew('delta')}") from e
 
 
 def _played(store: Store, number: int) -> dict[str, offered.Offer]:
