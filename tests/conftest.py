@@ -33,11 +33,13 @@ settings.load_profile("quire")
 
 @pytest.hookimpl(tryfirst=True)  # before the lanes are told apart
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave each n-th case of a test marked `nth(n)` where it is, and send the others to the nightly lane; mutants meet all cases."""
+    """Send what is marked `seldom`, and all but each n-th case of a test marked `nth(n)`, to the nightly lane; mutants meet all of them."""
     if "QUIRE_EACH_CASE" in os.environ:
         return
     seen = Counter[str]()
     for item in items:
+        if item.get_closest_marker("seldom"):
+            item.add_marker("nightly")
         thin = item.get_closest_marker("nth")
         if thin is None or any(item.get_closest_marker(lane) for lane in ("bench", "chaos", "nightly")):
             continue

@@ -544,7 +544,7 @@ def test_a_forged_plan_is_an_answer_or_one_line(tmp_path: Path, what: str, how: 
     assert not [p for p in out.rglob("part-*") if b"precious" in p.read_bytes()]
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 @pytest.mark.parametrize("tasks", [50_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_very_many_tasks_cost_time_for_each_and_no_more(tmp_path: Path, tasks: int) -> None:
     out = destination(tmp_path)

@@ -31,7 +31,8 @@ RIGHT = {("spark", type(None))}
 BESIDE = ("progress", "every", "max_runs")
 BUSY = {("quire.populate", "files"), ("quire.populate", "dirs"), ("quire.populate", "size"), ("quire.populate", "processes")}
 
-PARTS, LONG = ("quire.committers", "quire.plots"), ("quire.[a-z]", "quire.Ledger", "ledger.inspect", "quire.Table")
+PARTS: tuple[Any, ...] = ("quire.committers", "quire.plots", pytest.param("quire.Table", marks=pytest.mark.seldom))
+LONG = ("quire.[a-z]", "quire.Ledger", "ledger.inspect")
 
 Case = tuple[Callable[..., Any], dict[str, Any]]
 

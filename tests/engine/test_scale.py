@@ -141,7 +141,7 @@ class Account:
         return bytes(request.length)
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_the_simulated_window_slows_down_for_a_busy_account_as_the_real_one_does() -> None:
     """As the real one does where it is not kept waiting by a busy machine: the best of a few times counts."""
     files, limit, latency = 2000, 500.0, 0.05

@@ -12,7 +12,9 @@ import pytest
 import quire
 from quire import Ledger, Split
 from quire.commit import names
+from quire.commit.log import Log
 from quire.coverage import quarantine
+from quire.storage import connect
 
 HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
@@ -55,12 +57,14 @@ def places(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_forgotten_files_records_are_in_no_quarantine_file(places: tuple[Path, Path]) -> None:
     source, dest = places
-    ledger = Ledger(dest)
+    ledger, before = Ledger(dest), Log(connect(f"file://{dest}")).refresh().settled_version()
     with ledger.pin():  # privacy goes before it
         ledger.forget(source / "a.txt", **HERE)
         assert held(dest) == ["SECRET of b", "SECRET of c", "SECRET of d"]
     ledger.forget(source / "d.txt", **HERE)
     assert held(dest) == ["SECRET of b", "SECRET of c"]
+    assert ledger.as_of(before).inspect.quarantined_records()["content"].to_list() == [b"SECRET of b\n", b"SECRET of c\n"]
+    ledger.expire()
     assert len([path for path in (dest / names.QUARANTINE).rglob("*") if path.is_file()]) == 1, "nothing is left of the other"
     assert ledger.inspect.quarantined_records()["content"].to_list() == [b"SECRET of b\n", b"SECRET of c\n"]
     assert ledger.verify(spark=HERE["spark"]).ok
@@ -101,16 +105,16 @@ def test_a_call_that_dies_before_it_took_them_out_is_made_good(
 def test_of_two_at_once_no_record_comes_back(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one sleeps between its look and its put, while the second one forgets another file."""
     source, dest = places
-    compute, slept = quarantine._rest, list[int]()
+    compute, slept = quarantine._those, list[int]()
 
-    def slow(*args: Any) -> Any:
-        found = compute(*args)
+    def slow(*args: Any, **how: Any) -> Any:
+        found = compute(*args, **how)
         if not slept:
             slept.append(1)
             Ledger(dest).forget(source / "b.txt", **HERE)
         return found
 
-    monkeypatch.setattr(quarantine, "_rest", slow)
+    monkeypatch.setattr(quarantine, "_those", slow)
     Ledger(dest).forget(source / "a.txt", **HERE)
     assert slept
     assert held(dest) == ["SECRET of c", "SECRET of d"]

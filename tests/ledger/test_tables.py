@@ -179,7 +179,7 @@ def test_a_ledger_of_a_newer_quire_is_refused_and_left_alone(tmp_path: Path) -> 
     assert snapshot(tmp_path / "out") == before
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_a_damaged_segment_is_one_line_wherever_spark_has_read_it(tmp_path: Path, spark: SparkSession) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
     gather(source, dest)

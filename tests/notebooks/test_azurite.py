@@ -58,7 +58,7 @@ def test_it_ends_with_the_kernel_however_that_ends_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_far_away_each_answer_comes_later_and_many_come_at_once(started: tuple[subprocess.Popen[str], str, str]) -> None:
     _, near, far = started
     content = os.urandom(1 << 20)

@@ -209,7 +209,7 @@ def stream(spark: SparkSession, dest: Path, **given: Any) -> DataFrame:
     return spark.readStream.format("quire").options(**{k: str(v) for k, v in given.items()}).load(str(dest))
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_a_query_that_dies_and_begins_again_gives_each_commit_once(tmp_path: Path, spark: SparkSession) -> None:
     brought = commits(tmp_path / "out", tmp_path / "in", 5)
     seen = dict[int, Counter[bytes]]()

@@ -156,7 +156,7 @@ def test_a_write_that_was_begun_before_a_window_and_ended_in_it_is_in_it(slow: P
         assert table.changes(since, spark=LOCAL).num_rows == 0
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_spark_gives_the_same_changes_in_the_order_in_which_they_end(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "SHARE", 1)
     unpacked(STALE, tmp_path)

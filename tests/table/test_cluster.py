@@ -500,7 +500,7 @@ def test_a_clustering_that_dies_at_a_change_takes_no_row_and_doubles_none(name: 
             return
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_a_clustering_of_a_table_of_version_9_that_dies_takes_no_row_and_doubles_none() -> None:
     for at in range(5, 1000, 31):
         if not crash(sim.TABLES["s3"], at, "after", version=9):

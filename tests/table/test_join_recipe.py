@@ -35,7 +35,7 @@ def recipe(**settings: Any) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_either_side_may_come_first_and_a_late_one_still_joins(kafka: Mock, tmp_path: Path) -> None:
     where = {name.upper(): str(tmp_path / name) for name in ("trips", "payments", "joined")}
     trips, payments, joined = (quire.Table.create(url, key="id") for url in where.values())

@@ -33,7 +33,7 @@ def said(work: Any) -> str:
     return next(line for line in reversed(str(failed.value).splitlines()) if "quire.errors" in line or "requirement" in line)
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_all_types_come_back_and_every_reader_counts_each_row_once(tmp_path: Path, spark: SparkSession) -> None:
     dest = tmp_path / "out"
     frame = spark.range(0, 100, 1, 3).selectExpr(

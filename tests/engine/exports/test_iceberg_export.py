@@ -121,7 +121,7 @@ def test_directories_of_partition_by_keep_their_values(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------------- what it costs
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_manifests_are_merged_and_snapshots_of_appends_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg, "TIER", 3)
     monkeypatch.setattr(iceberg, "FILES", 20)

@@ -17,6 +17,7 @@ import pytest
 from exported import OPTIONS, offered
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
 from test_writes import COLUMNS, LOCAL, create, frame, ours, write
 
 import quire
@@ -24,6 +25,8 @@ import sim
 from gathering import refused
 from quire import Ledger
 from quire.commit import protocol
+from quire.commit.entries import Export
+from quire.commit.exports import exports
 from quire.commit.log import Log
 from quire.engine.exports import delta, iceberg, step
 from quire.errors import FormatError, QuireError, RefusedError
@@ -228,6 +231,38 @@ def test_a_damaged_commit_of_a_table_is_one_line_and_the_tables_commits_stand(te
     Ledger(folder).drop_export("delta")
     Ledger(folder).export("delta")
     assert set(agree(table, folder)) == {"a", "b", "c", "d", "e"}
+
+
+def test_a_damaged_base_file_is_one_line(tmp_path: Path) -> None:
+    table = create(tmp_path / "t")
+    write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "la", 1, 1.0)))
+    base = next((tmp_path / "t").rglob("*sf*/*.parquet"), None) or next((tmp_path / "t").rglob("sf/*.parquet"))
+    base.write_bytes(base.read_bytes()[:-4] + b"none")
+    with refused(FormatError, 2, base.name, "is damaged", "Put back a copy"):
+        Ledger(tmp_path / "t").export("delta")
+
+
+def test_an_export_of_a_newer_quire_hinders_no_rollback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "t"
+    table = exported(folder)
+    log = Log(connect(f"table+file://{folder}")).refresh()
+    log.append(lambda log: None if "lance" in exports(log) else Export(name="lance", version=0, time=protocol.now()))
+    table.rollback(progress=False)
+    assert "Update quire" in capfd.readouterr().err
+    assert set(agree(table, folder)) == {"a", "b"}
+
+
+def test_a_catalog_goes_past_a_restore_with_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, said = tmp_path / "t", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    (tmp_path / "lake").mkdir()
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", {"catalog": {"prod": said}})
+    table = create(folder)
+    kept = write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "la", 1, 1.0))).instant
+    Ledger(folder).export("iceberg", catalog="prod", table="lake.t")
+    write(table, "upsert", frame(("b", "la", 2, 2.0), ("c", "la", 2, 2.0)))
+    table.restore(kept, progress=False)
+    found = load_catalog("prod").load_table("lake.t").scan().to_arrow()
+    assert {row["id"]: row["fare"] for row in found.to_pylist()} == {"a": 1.0, "b": 1.0}
 
 
 CITIES = ("sf", "la", "ny", "sf")

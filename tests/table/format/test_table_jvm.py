@@ -135,7 +135,7 @@ def same_bits(kind: str, text: str, keys: Any) -> None:
     assert found.might_contain(keys).all()
 
 
-@pytest.mark.nightly
+@pytest.mark.seldom
 def test_every_bloom_filter_is_built_again_bit_by_bit() -> None:
     kinds: dict[str, int] = {}
     for table in jvm.names():

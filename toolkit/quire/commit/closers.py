@@ -89,8 +89,12 @@ class Offering(Protocol):
         """RefusedError where whole files do not hold the rows."""
         ...
 
-    def offered(self, log: Log) -> tuple[pa.Schema, dict[str, int]]:
-        """The columns, and the name and bytes of each data file of now. TransientError where listings lag behind the log."""
+    def data_files(self, log: Log) -> dict[str, int]:
+        """The name and bytes of each data file of now. TransientError where listings lag behind the log."""
+        ...
+
+    def columns(self, store: Store) -> pa.Schema:
+        """The columns of now."""
         ...
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from quire.storage import Store
 
 KEPT = 1 << 20  # bytes of a record that is kept whole
 GROUP = 4 << 20  # bytes of records in a row group
+LOOKING = 32  # files at once of which the length is asked
 SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), False),
@@ -174,35 +176,59 @@ def _counts(store: Store, log: Log, version: int) -> dict[str, int]:
 def forget(store: Store, log: Log) -> None:
     """Take records out of quarantine files that are not in quarantine any more, whatever versions are kept: they were forgotten.
 
-    Anybody may do it again, and several at once: whoever has put a file looks at all of them once more, by the log of then.
+    A file of which none is left stays, empty, for older versions; `expire` deletes it. Anybody may do it again, and several at once:
+    whoever has put a file looks at all of them once more, by the log of then.
     """
-    again = True
-    while again:
-        again, version = False, log.refresh().settled_version()
-        for name, count in _counts(store, log, version).items():
-            if not count:
-                store.remove(name)
-            elif (rest := _rest(store, log, version, name, count)) is not None:
-                store.put(name, rest)
-                again = True
+    put = True
+    while put:
+        put, version = False, log.refresh().settled_version()
+        counts = _counts(store, log, version)
+        with ThreadPoolExecutor(LOOKING) as pool:
+            lengths = pool.map(lambda name: _length(store, name), counts)
+            longer = [name for (name, count), length in zip(counts.items(), lengths, strict=True) if length > count]
+        for name, mine in _by_file(store, log, version, longer):
+            store.put(name, _shortened(store, name, mine))
+            put = True
 
 
-def _rest(store: Store, log: Log, version: int, name: str, count: int) -> bytes | None:
-    """A quarantine file without the records that have left; None where all are in quarantine."""
+def _length(store: Store, name: str) -> int:
+    """How many records a quarantine file has."""
     try:
-        there = OwnParquet(stored(store, name), SCHEMA).file.metadata.num_rows
+        return int(OwnParquet(stored(store, name), SCHEMA).file.metadata.num_rows)
     except (NotFoundError, *DAMAGED):
-        return None  # gone meanwhile; or `verify` and whoever reads its records says that it is damaged
-    if there <= count:
-        return None
-    folded, writer = fold(log, version), QuarantineWriter()
+        return 0  # gone meanwhile; or `verify` and whoever reads its records says that it is damaged
+
+
+def _by_file(store: Store, log: Log, version: int, files: list[str]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows that stand for records of some quarantine files at a version, file by file."""
+    if not files:
+        return
+    folded = fold(log, version)
     rows = [_records(store, folded, source, ["path", "version", "start", "attempt"]) for source in folded.sources]
-    mine = [some.filter(pc.equal(some.column("quarantine"), name)) for some in rows]
-    for found in _those(store, name, pa.concat_tables(mine), whole=False):
-        there -= found.num_rows
+    mine = pa.concat_tables([some.filter(pc.is_in(some.column("quarantine"), pa.array(files, pa.string()))) for some in rows])
+    mine, at = mine.sort_by("quarantine").combine_chunks(), 0
+    for name in sorted(files):
+        begin = at
+        while at < mine.num_rows and mine.column("quarantine")[at].as_py() == name:
+            at += 1
+        yield name, mine.slice(begin, at - begin)
+
+
+def _shortened(store: Store, name: str, mine: pa.Table) -> bytes:
+    """A quarantine file without the records that no row stands for."""
+    writer = QuarantineWriter()
+    for found in _those(store, name, mine, whole=False) if mine.num_rows else ():
         for row in found.to_pylist():
             writer.add(*(row[c] for c in ("path", "version", "offset", "content", "length", "error", "message", "tries")))
-    return writer.finish() if there else None
+    return writer.finish() or _nothing()
+
+
+def _nothing() -> bytes:
+    """A quarantine file without a record."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(SCHEMA.empty_table(), sink)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _records(store: Store, folded: Fold, source: Source, columns: list[str]) -> pa.Table:

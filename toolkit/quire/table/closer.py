@@ -114,13 +114,18 @@ class TableCloser:
                 f"the files of {plain(store.url)} {why}, which readers of other formats do not know. Read it by quire.Table or Hudi."
             )
 
-    def offered(self, log: Log) -> tuple[pa.Schema, dict[str, int]]:
-        """The columns with the meta fields, and the newest base files."""
-        has, line = opened(log.store)[0], timeline.current(log.store)
+    def data_files(self, log: Log) -> dict[str, int]:
+        """The newest base files, and the bytes of each."""
+        line = timeline.current(log.store)
         slices = file_groups.newest(log.store, line)
         rounds.check_listed(log, line, slices)
-        columns = there(line, has) or pa.schema([])
-        return with_meta(columns) if has.meta_fields else columns, {one.name: one.size for one in slices}
+        return {one.name: one.size for one in slices}
+
+    def columns(self, store: Store) -> pa.Schema:
+        """The columns of now, with the meta fields where the table has them."""
+        has = opened(store)[0]
+        columns = there(timeline.current(store), has) or pa.schema([])
+        return with_meta(columns) if has.meta_fields else columns
 
     def before_moved(self, store: Store, commit: Commit) -> None:
         """RefusedError where the instant cannot appear any more, as another program has upgraded the table."""

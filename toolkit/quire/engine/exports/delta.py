@@ -270,8 +270,8 @@ def _played(store: Store, number: int) -> dict[str, offered.Offer]:
         if store.stat(_checkpointed(base)) is not None:
             found, first = _merged(store, base), base + 1
             break
-    for each in range(first, number + 1):
-        for line in offered.content(store, _name(each)).splitlines():
+    for commit in offered.each([_name(each) for each in range(first, number + 1)], lambda name: offered.content(store, name)):
+        for line in commit.splitlines():
             action = json.loads(line)
             if add := action.get("add"):
                 found[unquote(add["path"])] = _offer(add)

@@ -14,11 +14,10 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.errors import FormatError, RefusedError, UsageError
 from quire.formats import parquet, partition_columns, partitions
-from quire.formats.damage import ARROW
 from quire.sources.transforms import schemas
 from quire.storage import Store
 
-READING = 32  # footers at once
+READING = 32  # objects at once
 T = TypeVar("T")
 
 
@@ -45,9 +44,9 @@ def files(log: Log, version: int, known: Mapping[str, Offer] | None = None) -> l
     table = offering(log.store)
     if table is None:
         return [Offer(file.name, file.size, file.records) for file in live(log, fold(log, version, reader=True), reader=True)]
-    sizes, known = table.offered(log)[1], known or {}
+    sizes, known = table.data_files(log), known or {}
     new = [name for name in sizes if name not in known]
-    records = dict(zip(new, _each(new, lambda name: int(_opened(log.store, name).metadata.num_rows)), strict=True))
+    records = dict(zip(new, each(new, lambda name: int(_opened(log.store, name).metadata.num_rows)), strict=True))
     return [Offer(name, size, records[name] if name in records else known[name].records) for name, size in sizes.items()]
 
 
@@ -122,7 +121,7 @@ def anew(format: str) -> str:
 def columns(log: Log, name: str) -> pa.Schema:
     """The columns: a table's as it says them, else those of a data file, as all have the same."""
     table = offering(log.store)
-    return table.offered(log)[0] if table else own(log.store, name)
+    return table.columns(log.store) if table else own(log.store, name)
 
 
 _PLAIN = {  # as formats tell them apart
@@ -138,10 +137,11 @@ def own(store: Store, name: str) -> pa.Schema:
 
 def each_own(store: Store, names: Sequence[str]) -> list[pa.Schema]:
     """The columns of each of some data files."""
-    return _each(names, lambda name: own(store, name))
+    return each(names, lambda name: own(store, name))
 
 
-def _each(names: Sequence[str], ask: Callable[[str], T]) -> list[T]:
+def each(names: Sequence[str], ask: Callable[[str], T]) -> list[T]:
+    """The answer for each of some objects, many asked at once."""
     with ThreadPoolExecutor(READING) as pool:
         return list(pool.map(ask, names))
 
@@ -149,8 +149,9 @@ def _each(names: Sequence[str], ask: Callable[[str], T]) -> list[T]:
 def _opened(store: Store, name: str) -> parquet.ParquetFile:
     try:
         return parquet.open_file(store, name)
-    except ARROW as e:
-        raise FormatError(f"the data file {store.url}/{name} is damaged ({type(e).__name__}). ledger.forget(file=…) takes it out.") from e
+    except parquet.DAMAGED as e:
+        way = "Put back a copy." if offering(store) else "ledger.forget(file=…) takes it out."
+        raise FormatError(f"the data file {store.url}/{name} is damaged ({type(e).__name__}). {way}") from e
 
 
 def made(log: Log, files: Sequence[str]) -> dict[str, pa.DataType]:

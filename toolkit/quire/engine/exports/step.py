@@ -118,13 +118,16 @@ def keep_up(log: Log, say: Callable[[str], object]) -> None:
             export(log, one)
         except QuireError as e:
             why = str(e).rstrip(".")
-            say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {why}. ledger.drop_export({one.name!r}) ends it.")
+            end = f" ledger.drop_export({one.name!r}) ends it." if one.name in FORMATS else ""
+            say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {why}.{end}")
     protocol.retire(log)
 
 
 def move_off(log: Log, version: int) -> None:
     """Bring all exports past a commit that is about to delete files of now, as a rollback of a table does."""
     for one in exports(log).values():
+        if one.name not in FORMATS:
+            continue  # a newer quire's, and only that can bring it on
         with suppress(QuireError):  # the commit stands; whoever brings this export on later says why it lags
             FORMATS[one.name].bring(log, one, version, always=True)
 
