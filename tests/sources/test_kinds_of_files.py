@@ -57,7 +57,7 @@ KINDS = {
 def test_files_of_another_kind_are_quarantined_by_name_and_stay_at_their_source(tmp_path: Path, transform: str) -> None:
     good = {"lines": b"one\n", "xml": b"<a/>", "json": b'{"a": 1}'}[transform]
     source = write(tmp_path / "in", {"good.txt": good, **{f"{kind}.log": content for kind, content in KINDS.items()}})
-    report = gather(source, tmp_path / "out", transform=transform)
+    report = gather(source, tmp_path / "out", transform=transform, decompress="none")
     assert (report.files, not_taken(report)) == (1, len(KINDS))
     reasons = {Path(path).stem: reason for path, reason in report.quarantined}
     assert all(f"of the kind {kind}," in reasons[kind] for kind in KINDS), reasons
@@ -69,7 +69,7 @@ def test_files_of_another_kind_are_quarantined_by_name_and_stay_at_their_source(
 def test_no_range_of_a_long_file_of_another_kind_is_gathered(tmp_path: Path) -> None:
     lines = b"".join(b"%d\n" % i for i in range(40_000))
     source = write(tmp_path / "in", {"long.gz": gzip.compress(os.urandom(200_000)), "long.txt": lines})
-    report = gather(source, tmp_path / "out", target_size="40 KB", compression="none")
+    report = gather(source, tmp_path / "out", target_size="40 KB", compression="none", decompress="none")
     assert report.files == 1
     assert b"".join(sorted((p.read_bytes() for p in (tmp_path / "out").glob("*.txt")), key=lambda b: int(b.split()[0]))) == lines
     assert all("of the kind gzip," in reason for _, reason in report.quarantined)

@@ -65,7 +65,10 @@ def consolidate(
     partial_lines  "hold" | "take": last lines without newline
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
-    max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"
+    max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"; of a compressed file what it
+                 decodes to counts
+    decompress   "auto": gzip, bzip2, xz, zstd, lz4 and snappy frames are decoded on their way, known by their content first and their names
+                 second | "none": as they are (left out of transform="raw" and of a function) | the name of the codec that all have
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
     function_version  names the edition of a function instead of a hash of its source
     operation    into a table: "upsert" (left out), "insert", "bulk_insert" of the columns that a function gives

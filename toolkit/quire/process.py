@@ -25,8 +25,8 @@ from quire.interrupts import interruptible
 from quire.planning.first import first_files, new_files
 from quire.planning.listing import Listing
 from quire.progress import Progress, ProgressEvent
+from quire.sources import compression
 from quire.sources.files import Root
-from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import DiffersError, storable, unify
@@ -66,9 +66,11 @@ def process(
                 An exception of it quarantines the split; `split.quarantine(record, error)` quarantines one record
     dest        a directory of quire's own, or a table (`quire.Table`, or where one lies)
     spark       a SparkSession; left out: `quire.session()`
-    split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (of
-                what is compressed, as `.gz`, the file's bytes: it is not cut) | "row_groups": a pyarrow Table of the row groups of a
+    split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (a
+                compressed file is not cut) | "row_groups": a pyarrow Table of the row groups of a
                 Parquet file that begin in such a range
+    decompress  "auto" (where split="lines": gzip, bzip2, xz, zstd, lz4 and snappy frames are decoded, each file being one split) | "none"
+                (where split="file": content is what is stored) | a codec's name
     split_size  bytes; the ledger counts ranges, so another size later repeats nothing
     schema      the columns of the rows: a pyarrow Schema, or a text as `"id long, price decimal(10, 2), tags array<string>"`. Left out:
                 those of the destination, else those of the first rows that the function gives for the first files (into a table: the
@@ -169,22 +171,25 @@ class ProcessCall:
     def options(self, format: str, columns: pa.Schema | None) -> Request:
         """The call as a job, with this format and these columns (None: the first rows of each task say them)."""
         tail = self.on_append == "tail"
+        how = compression.mode(self.settings.get("decompress"), "callable", self.split)
         made = request.build(
             self.source, self.dest, transform=self.function, format=format, on_append="reprocess" if tail else self.on_append,
-            **self.settings,
+            **{**self.settings, "decompress": how},
         )  # fmt: skip
         holds, most = tail and not self.flush, made.convert.max_file_size
-        processing = Processing(self.function, self.split, format, columns, made.convert.keep_messages, most)
+        whole = UNCUT + compression.uncut(how) if self.split == "lines" else ()
+        processing = Processing(self.function, self.split, format, columns, made.convert.keep_messages, most, whole)
         # A file that may grow is one split, and then each of its new ends: no line of it is cut.
         cut = replace(
-            made.cut, streams=self.split != "file" and not holds, longest=self.longest, uncut=UNCUT if self.split == "lines" else ()
+            made.cut, streams=self.split != "file" and not holds, longest=self.longest, uncut=whole
         )  # fmt: skip
         intent = {
             "split": self.split, "split_size": self.longest, "schema": "" if columns is None else schemas.text(columns),
             **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "report" else {}),
         }  # fmt: skip
+        said = compression.by_spec(how, "callable", self.split)
         job = replace(
-            made.named(replace_words(made.spec, kind=entries.SPLITS, split=self.split), **intent), cut=cut,
+            made.named(replace_words(made.spec, kind=entries.SPLITS, split=self.split, decompress=said), **intent), cut=cut,
             convert=replace(made.convert, holds=holds, process=processing),
             policy=replace(made.policy, on_append=self.on_append, flush=self.flush),
         )  # fmt: skip
@@ -257,7 +262,10 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
     store = root.store()
     try:
         asked = processing.request(entry.name, entry.version, entry.size, 0, length)
-        _, content, _ = processing.content(store, asked, read(store, asked), 0, length)
+        answers: Any = compression.decoding(store, root.decompress, processing.most).read_many([asked])
+        _, answer = next(answers, (asked, b""))
+        answers.close()
+        _, content, _ = processing.content(store, asked, answer, 0, length)
         if content is None:
             return None
         file = FileInfo(f"{root.url.rstrip('/')}/{entry.name}", entry.size, entry.version, entry.modified)

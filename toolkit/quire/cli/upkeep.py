@@ -37,6 +37,7 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--where", help="A condition in SQL about the ledger's columns: \"reason like '%max_file_size%'\".")
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay quarantined.")
+@click.option("--decompress", help="auto, none or a codec: how compressed files are taken; default: as before.")
 @click.option("--max-quarantined", type=int, help="Change nothing if more than this would stay in quarantine; up to it, also all.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
 @click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")

@@ -144,6 +144,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups
     reduce: str = ""  # the function that all rows of a job went through together, after the transform
     by: str = ""  # the column by whose values the rows lie in directories
+    decompress: str = ""  # how compressed files were taken, where that is not what is usual for the transform
 
     @property
     def said(self) -> bool:

@@ -27,6 +27,7 @@ SAID = pa.schema(
     ]
 )  # fmt: skip
 DELETING = "its source is deleted since version "  # and the version that the purge was planned from
+DECODED = "decoded from "  # and the codec of the file, of whose stored bytes the record is not
 
 
 def gathered(rows: pa.Table) -> pa.ChunkedArray:
@@ -36,8 +37,14 @@ def gathered(rows: pa.Table) -> pa.ChunkedArray:
 
 def ordinal(row: dict[str, Any]) -> int:
     """The purge that a row belongs to, by the version that it was planned from; -1: none."""
-    number = (row["reason"] or "").removeprefix(DELETING)
+    number = (row["reason"] or "").removeprefix(DELETING).partition(";")[0]
     return int(number) if row["state"] in FINISHED and number.isascii() and number.isdigit() else -1
+
+
+def how_decoded(row: dict[str, Any]) -> str:
+    """How the record of a gathered row came out of its file, as `reason` says it; empty: it holds the file's own bytes, or of them."""
+    before, said, codec = (row["reason"] or "").partition(DECODED)
+    return said + codec if row["state"] in GATHERED and (not before or before.startswith(DELETING)) else ""
 
 
 def generations(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -344,4 +344,5 @@ def _check_marks(log: Log, request: Request) -> None:
 
 
 def _split(spec: Spec) -> str:
-    return (f", split {spec.split!r}" if spec.split else "") + (f", partition_by {spec.by!r}" if spec.by else "")
+    said = {"split": spec.split, "partition_by": spec.by, "decompress": spec.decompress}
+    return "".join(f", {name} {value!r}" for name, value in said.items() if value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from quire.commit.rename import Rename
 from quire.formats import extension
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
+from quire.formats.members import MembersApart
 from quire.formats.parquet import ParquetWriter
 from quire.sources.transforms import BadContent, schemas
 from quire.sources.transforms.columns import DiffersError, fit
@@ -43,10 +44,32 @@ class DataFiles:
         kind: Callable[..., Any] = ParquetWriter if self.convert.format == "parquet" else FrameWriter
         if self.convert.loading is not None and self.convert.loading.by and not planned.removes:
             kind = partial(FolderWriter, kind)
-        self.writer = kind(self._create, self.convert.target, self.convert.compression)
+        self.apart = self.convert.format == "raw" and self.convert.compression == "none"
+        self.writer: Any
+        if self.apart:
+            self.writer = MembersApart(self._create_raw, self.convert.target)
+        else:
+            self.writer = kind(self._create, self.convert.target, self.convert.compression)
 
-    def _create(self, index: int, folder: str | None = None) -> Sink:
-        ending = extension(self.convert.format, self.convert.compression)
+    def add(self, made: Any, *, whole: bool) -> None:
+        """Write a record, of a whole file or of a part of it."""
+        if self.apart:
+            self.writer.add(made, whole)
+        else:
+            self.writer.add(made)
+
+    def add_stream(self, pieces: Iterable[bytes], expected: int, *, whole: bool) -> None:
+        """The same of one that comes in pieces, of about `expected` bytes."""
+        if self.apart:
+            self.writer.add_stream(pieces, expected, whole)
+        else:
+            self.writer.add_stream(pieces, expected)
+
+    def _create_raw(self, index: int, gzip: bool) -> Sink:
+        return self._create(index, compression="gzip" if gzip else "none")
+
+    def _create(self, index: int, folder: str | None = None, compression: str = "") -> Sink:
+        ending = extension(self.convert.format, compression or self.convert.compression)
         final = names.data_file(self.folder if folder is None else folder, *self.owner, index, ending)
         sink = self.sinks[final] = self.committer.create(self.store, *self.owner, final)
         return sink

@@ -27,6 +27,9 @@ from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
 from quire.sources import files, transforms
+from quire.sources.compression import NONE, uncut
+from quire.sources.compression import by_spec as decoded_by
+from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
@@ -99,7 +102,8 @@ class Request:
         newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
         selection = dataclasses.replace(self.selection, newest=newest, without=without)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
-        estimate = None if known or self.convert.transform == "callable" else Estimate(self.convert)
+        decodes = any(root.decompress != NONE for root in self.roots)
+        estimate = None if (known and not decodes) or self.convert.transform == "callable" else Estimate(self.convert, not known)
         ratio, policy = 1.0 if estimate is None else None, dataclasses.replace(self.policy, supersede=supersede)
         return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy)
 
@@ -109,6 +113,7 @@ class Estimate:
     """How many bytes would be written for a file."""
 
     convert: Convert
+    of_all: bool = True  # also of files that are not compressed
 
     def __call__(self, content: bytes, file: FileInfo) -> int:
         """The size that the content of one file comes to, compressed as it will be (a file alone: a little more than among others)."""
@@ -143,6 +148,7 @@ class Settings(TypedDict, total=False):
     partial_lines: str
     change_detection: str
     max_file_size: str | int
+    decompress: str | None
     keep_messages: bool
     function_version: str | None
     storage_options: Mapping[str, Any] | None
@@ -197,6 +203,7 @@ def build(
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
+    decompress: str | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
     keep_versions: int | str | None = None, exports: Any = None, waits: bool = False,
@@ -240,7 +247,8 @@ def build(
     check_options(storage_options, source_options, dest_options)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
-        roots = tuple(dataclasses.replace(root, identity=change_detection, links=follow_links) for root in found)
+        how = compression_mode(decompress, kind)
+        roots = tuple(dataclasses.replace(root, identity=change_detection, links=follow_links, decompress=how) for root in found)
     with about("dest"):
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         to = destination(dest, to_options)
@@ -266,6 +274,8 @@ def build(
         hash_function,
         target,
         convert.streams and not convert.holds and change_detection == "store",
+        uncut=uncut(how),
+        members=kind == "raw" and how == NONE,
     )
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")
@@ -277,8 +287,12 @@ def build(
         **({"on_append": on_append, "partial_lines": partial_lines} if on_append != "report" else {}),
         **({"on_change": on_change} if on_change == "reprocess" else {}),
         **({"identity": change_detection} if change_detection != "store" else {}),
+        **({"decompress": how} if how != NONE else {}),
     }  # fmt: skip
-    spec = Spec(transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout)
+    spec = Spec(
+        transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout,
+        decompress=decoded_by(how, kind),
+    )  # fmt: skip
     return Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
         max_quarantined, policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),

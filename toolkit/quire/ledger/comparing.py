@@ -23,12 +23,13 @@ from quire.errors import FormatError, QuireError, StorageError, scrub
 from quire.formats import lines, parquet
 from quire.planning.listing import EXAMPLES
 from quire.sources import transforms
+from quire.sources.compression import CONTENT, NONE, Answer, Decoded, decoding, of_spec
 from quire.sources.files import Root, located
 from quire.sources.identity import by_content, identified
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
 from quire.sources.transforms.convert import Convert
-from quire.storage import Beside, Content, Entry, ReadRequest, Store, Trouble, Unreadable, Vanished, below
+from quire.storage import Beside, Entry, ReadRequest, Store, Trouble, Unreadable, Vanished, below
 from quire.storage.aside import left_in
 from quire.storage.aside import mark as mark_of
 
@@ -190,6 +191,7 @@ class Comparison:
         self.job, self.log, self.sources, self.found = job, log, sources, found
         self.convert = Convert(job.spec.transform, job.spec.format, job.spec.compression, 1 << 62, 1 << 62)
         self.compares = job.spec.transform in transforms.NAMES
+        self.decodes = CONTENT if of_spec(job.spec.decompress, job.spec.transform) != NONE else NONE
         self.marks = dict[str, int]()  # fingerprints of files that were verified, by path
         self._open = OrderedDict[str, Any]()
 
@@ -206,7 +208,7 @@ class Comparison:
             requests = (
                 ReadRequest(self.sources.at(rows[0]["path"])[1], entry.version, entry.size, 0, entry.size) for rows, entry in mine
             )  # fmt: skip
-            with closing(store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+            with closing(decoding(store, self.decodes).read_many(requests)) as answers:  # type: ignore[type-var]  # it is a generator
                 for item, (_, content) in zip(mine, answers, strict=True):
                     if isinstance(content, bytes) and len(item[0]) == 1:
                         self.marks[item[0][0]["path"]] = fingerprint(content)
@@ -219,7 +221,7 @@ class Comparison:
                     elif written is not None:
                         self.found.stay(item[0][0]["path"], DIFFERS)
 
-    def _would_be(self, item: Item, content: Content) -> int | None:
+    def _would_be(self, item: Item, content: Answer) -> int | None:
         """The checksum of what would be written for the file as it is now; None, and the reason is kept, where there is none."""
         path = item[0][0]["path"]
         try:
@@ -232,7 +234,7 @@ class Comparison:
             self.found.stay(path, REFUSED, str(e))
         return None
 
-    def _converted(self, path: str, entry: Entry, content: Content) -> int:
+    def _converted(self, path: str, entry: Entry, content: Answer) -> int:
         pieces = _pieces(content)
         if not self.convert.streams:
             made = self.convert.records(b"".join(pieces), FileInfo(path, entry.size, entry.version, entry.modified))
@@ -305,9 +307,10 @@ def since(log: Log, fold: Fold) -> tuple[set[str], set[str]]:
     return uncovered, removed
 
 
-def _pieces(content: Content) -> Iterator[bytes]:
-    if isinstance(content, Vanished | Unreadable):
+def _pieces(content: Answer) -> Iterator[bytes]:
+    if isinstance(content, Vanished | Unreadable | BadContent):
         raise content
+    content = content.content if isinstance(content, Decoded) else content
     if isinstance(content, bytes):
         yield content
     else:

@@ -9,6 +9,7 @@ import copy
 import io
 import os
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +25,7 @@ from quire.commit.held import Held
 from quire.commit.kept import with_kept
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
-from quire.coverage.finished import FINISHED, GATHERED, generations
+from quire.coverage.finished import FINISHED, GATHERED, generations, how_decoded
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.ranges import Known
@@ -292,8 +293,9 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
 
         For `lines` an extra newline appears where a line without its end was taken (`partial_lines="take"`) and the file went on behind it:
-        nothing
-        tells any more where it stood. Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
+        nothing tells any more where it stood. Of a compressed file it is what that decodes to, with a warning, where the stored bytes were
+        not kept (`reason` of its `Location` says so).
+        Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
 
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
         """
@@ -310,6 +312,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         if together is not None and not ((spec := self._log.spec()) is None or spec.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(dest).")
         _check_whole(found)
+        if how := next(filter(None, (how_decoded(asdict(x)) for x in found)), ""):
+            warnings.warn(f"these bytes were {how}: the bytes that are stored at the source were not kept", stacklevel=2)
         pieces = self._pieces(found)
         return io.BufferedReader(_Pieces(_but_last(pieces) if self._ended(found) else pieces))
 
@@ -333,7 +337,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         more = [(x.written or 0) - x.length for x in found]
         # Ranges of one version end where lines do, and only the last line may lack its end; of several, any may have been given one.
         last = len({x.version for x in found}) == 1 or more[-1] == 1
-        return spec is not None and spec.transform == "lines" and sum(more) == 1 and last
+        own = not any(how_decoded(asdict(x)) for x in found)
+        return spec is not None and spec.transform == "lines" and own and sum(more) == 1 and last
 
     def _pieces(self, found: list[Location]) -> Iterator[bytes]:
         for x in found:

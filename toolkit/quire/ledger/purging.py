@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.log import Log
-from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, ordinal
+from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, how_decoded, ordinal
 from quire.coverage.fold import Source
 from quire.coverage.tails import mark, prefix, reread
 from quire.errors import FormatError, StorageError
@@ -89,8 +89,8 @@ class _Task:
     def _finish(self, rows: Sequence[Row], state: str) -> None:
         """Say a file's rows to be in a state."""
         number = self.job.fold.version if state == PURGING else max(ordinal(row) for row in rows)
-        reason = f"{DELETING}{number}" if state != "done" else ""
         for row in rows:
+            reason = "; ".join(filter(None, (f"{DELETING}{number}" if state != "done" else "", how_decoded(row))))
             mark = self.comparison.marks.get(row["path"]) if row["fingerprint"] is None and len(rows) == 1 else row["fingerprint"]
             self.said.append({**{name: row[name] for name in KEY}, "state": state, "reason": reason,
                               "data_file": row["data_file"] or "", "fingerprint": mark})  # fmt: skip

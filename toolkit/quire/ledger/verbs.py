@@ -25,7 +25,7 @@ from quire.ledger.forget import RowChooser
 from quire.ledger.job import Changed, Dest, not_named, spec_of
 from quire.ledger.refusals import not_of_tables
 from quire.progress import Progress, ProgressEvent
-from quire.sources import files
+from quire.sources import compression, files
 from quire.sources.kafka import topics as kafka
 from quire.sources.transforms import UserFunction
 from quire.spark.runner import OnSpark, Runner, runner_of
@@ -121,7 +121,8 @@ class Verbs:
     def retry(
         self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None, follow_links: bool = False,
-        max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", max_quarantined: int | None = None,
+        max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", decompress: str | None = None,
+        max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
         progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
@@ -136,6 +137,7 @@ class Verbs:
         follow_links     as in the run: also what was reached through symbolic links; whoever may make them chooses what is read
         max_attempts     a file that was read so often is left alone; None: without a limit
         max_file_size    a larger file stays quarantined, where it must be held whole
+        decompress       how compressed files are taken; left out: as the destination's are
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
@@ -149,6 +151,7 @@ class Verbs:
             raise UsageError("retry takes where= or paths=, not both.")
         largest = parse_target(max_file_size, "max_file_size")
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
+        said |= {} if decompress is None else {"decompress": decompress}
         meant = None if paths is None else [self._keys(path, storage_options) for path in _each(paths)]
         if meant is not None:
             said["paths"] = sorted({key for several in meant for key in several})
@@ -159,7 +162,12 @@ class Verbs:
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
         follow = flag(follow_links, "follow_links")
         refuse_needless({"follow_links": follow}, {"source=": source is not None})
-        sources = tuple(replace(root, links=follow) for root in self._sources(source, options, spec))
+        how = compression.of_spec(spec.decompress, spec.transform, spec.split)
+        how = how if decompress is None else compression.mode(decompress, spec.transform, spec.split)
+        sources = tuple(
+            replace(root, links=follow, decompress=how) if isinstance(root, files.Root) else root
+            for root in self._sources(source, options, spec)
+        )
         done = retry.retry(dest, chosen, said, sources, self._target(), function, reduce)
         self.refresh()
         return done if max_quarantined is not None else done.checked()

@@ -25,9 +25,12 @@ from quire.planning.deleted import Blind, ListedNames
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
+from quire.sources import compression, magic
 from quire.sources.files import Root, Selection, is_glob
 from quire.sources.identity import identified, with_stored
+from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
 from quire.storage import (
     Entry,
     Folder,
@@ -52,6 +55,7 @@ EXAMPLES = 1_000  # names that a report may hold
 TOLD = 100_000  # names of a kind that all pieces together tell, however many these are
 RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
 SAMPLE = 8  # files a task reads to estimate how much will be written
+ESTIMATED = 256 << 20  # bytes that a compressed one of them may decode to
 
 PLAN = pa.schema(
     [
@@ -80,6 +84,7 @@ class Cut:
     streams: bool  # files longer than the target, or than `longest`, are cut into ranges
     longest: int = 0
     uncut: tuple[str, ...] = ()  # what the names of files end with that are not cut all the same
+    members: bool = False  # compressed files are kept as they are, and cut only where one value could not hold them
 
     @property
     def by_folder(self) -> bool:
@@ -227,7 +232,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         for u, records in left.uncovers:
             replaces.setdefault(u.path, []).append([u.version, u.ranges, 0, *([""] if records else [])])
         if left.files.num_rows or decided.again:
-            rows = _splits(left.files, listing.cut, replaces, decided.again)
+            rows = _splits(left.files, listing.cut, replaces, decided.again, functools.partial(_compressed, listing.cut, root, found))
             if stored:
                 planned = [
                     with_stored(v, stored[p]) for p, v in zip(*(rows.column(c).to_pylist() for c in ("path", "version")), strict=True)
@@ -460,8 +465,13 @@ def _table(root: str, entries: list[Entry]) -> pa.Table:
     )
 
 
-def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: list[dict[str, Any]]) -> pa.Table:
-    """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges. `again`: rows as they are."""
+def _splits(
+    files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: list[dict[str, Any]], whole: Callable[[dict[str, Any]], bool]
+) -> pa.Table:
+    """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges, but for `whole` ones.
+
+    `again`: rows as they are.
+    """
     longest, most = pc.max(files.column("length")).as_py() or 0, cut.longest or min(cut.target, LONGEST)
     if not replaces and not again and (not cut.streams or longest <= most):
         # Nearly always so: the columns stay what they are, and no value passes through Python.
@@ -481,12 +491,26 @@ def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: li
     for row in zip(*rows.values(), strict=True):
         split = dict(zip(rows, row, strict=True))
         start, end = split["start"], split["start"] + split["length"]
-        n = 1 if split["path"].endswith(cut.uncut) else max(1, -(-split["length"] // most))
+        n = max(1, -(-split["length"] // most))
+        n = 1 if n == 1 or split["path"].endswith(cut.uncut) or whole(split) else n
         for i in range(n):
             s, e = start + (end - start) * i // n, start + (end - start) * (i + 1) // n
             for key, value in {**split, "start": s, "length": e - s, **(_REST if i else {})}.items():
                 found[key].append(value)
     return pa.table({f.name: found[f.name] for f in PLAN}, PLAN)
+
+
+def _compressed(cut: Cut, root: Root, found: Listed, split: dict[str, Any]) -> bool:
+    """Whether a long file is compressed, though its name does not say so; what cannot be read now says later why."""
+    kept = cut.members and split["length"] <= LONGEST
+    if root.decompress == compression.NONE and not kept:
+        return False
+    size, name = split["size"], split["path"][len(root.url.rstrip("/")) + 1 :]
+    try:
+        beginning = read(root.store(found.again), ReadRequest(name, split["version"], size, 0, min(size, magic.BEGINNING)))
+    except (Vanished, Unreadable):
+        return False
+    return compression.looks(beginning, compression.AUTO)
 
 
 def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store, found: Listed) -> None:
@@ -535,15 +559,29 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
     """Read a few small files to see how many bytes would be written for those read."""
     if listing.estimate is None or found.written.sampled >= SAMPLE:
         return
+    if not listing.estimate.of_all:  # what is not compressed is written as it is
+        decoded = pc.match_substring_regex(rows.column("path"), compression.named(root.decompress))
+        plain = pc.sum(rows.filter(pc.invert(decoded)).column("length")).as_py() or 0
+        found.written.sampled, found.written.sampled_out = found.written.sampled + plain, found.written.sampled_out + plain
+        rows = rows.filter(decoded)
+    if not rows.num_rows:
+        return
     prefix = len(root.url.rstrip("/")) + 1
     some = rows.take(list(range(0, rows.num_rows, max(1, rows.num_rows // (4 * SAMPLE)))))
     columns = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
     chosen = [row for row in zip(*columns, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
     requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
-    for (path, version, size, modified), (_, content) in zip(chosen, root.store(found.again).read_many(requests), strict=True):
+    store = compression.decoding(root.store(found.again), root.decompress, ESTIMATED)
+    answers: Iterator[tuple[ReadRequest, compression.Answer]] = store.read_many(requests)
+    taken = made = 0
+    for (path, version, size, modified), (_, answer) in zip(chosen, answers, strict=True):
+        content = answer.content if isinstance(answer, compression.Decoded) else answer
         if isinstance(content, bytes):
-            found.written.sampled += size
-            found.written.sampled_out += listing.estimate(content, FileInfo(path, size, version, modified))
-        elif not isinstance(content, Vanished | Unreadable):
+            taken += size
+            made += listing.estimate(content, FileInfo(path, size, version, modified))
+        elif not isinstance(content, Vanished | Unreadable | BadContent):
             for _ in content:
                 pass
+    weight = 1 if listing.estimate.of_all else (pc.sum(rows.column("length")).as_py() or 0) / max(taken, 1)
+    found.written.sampled += int(taken * weight)
+    found.written.sampled_out += int(made * weight)

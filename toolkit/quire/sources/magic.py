@@ -26,22 +26,28 @@ _KINDS = (
     ("Avro", rb"Obj\x01"),
     ("Arrow", rb"ARROW1\x00\x00"),
 )
-_FIRST = frozenset(b"\x1f\x28B\xfd\x04\xffP7OA")  # of each; nearly all files begin with another byte
+FIRST = frozenset(b"\x1f\x28B\xfd\x04\xffP7OA")  # of each; nearly all files begin with another byte
 _TAR, _AT = b"ustar", 257
 _MAGIC = re.compile(b"|".join(b"(%s)" % magic for _, magic in _KINDS))
 
 
 def is_other(content: bytes) -> bool:
     """Whether these first bytes are of a file of one of these kinds; for each of millions of files, so quick."""
-    return (content != b"" and content[0] in _FIRST and _MAGIC.match(content) is not None) or content.startswith(_TAR, _AT)
+    return (content != b"" and content[0] in FIRST and _MAGIC.match(content) is not None) or content.startswith(_TAR, _AT)
+
+
+def kind(content: bytes) -> str:
+    """The kind that the first bytes of a file tell; empty: none of these."""
+    if not is_other(content):
+        return ""
+    found = _MAGIC.match(content)
+    return _KINDS[(found.lastindex or 1) - 1][0] if found else "tar"
 
 
 def check(content: bytes, transform: str) -> None:
     """Raise BadContent where the first bytes of a file say that it is of another kind than a transform expects."""
-    if is_other(content):
-        found = _MAGIC.match(content)
-        kind = _KINDS[(found.lastindex or 1) - 1][0] if found else "tar"
+    if found := kind(content):
         raise BadContent(
-            f"the file is of the kind {kind}, and transform {transform!r} takes text: decompress or unpack it first, or keep its bytes "
-            f"with transform='raw'"
+            f"the file is of the kind {found}, and transform {transform!r} takes text: unpack it first (decompress='auto' does, where it "
+            f"can), or keep its bytes with transform='raw'"
         )

@@ -17,14 +17,16 @@ from quire.engine.rows import LedgerRow, Record
 from quire.formats.lines import LONGEST
 from quire.planning.listing import TaskRun
 from quire.sources import magic
+from quire.sources.compression import Answer, Decoded
 from quire.sources.files import Root
 from quire.sources.ranges import TooLongError, lines_of, read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import QuarantinedRecord
-from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
+from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 _CUT = "Gather such files with change_detection='store', which cuts them into ranges"  # what to do with a raw file that is one record
+_TOO_LONG_RECORD = f"decodes to one record of more than {LONGEST:,} bytes, and no value may have more. Decode and split it at its source"
 _TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at its source, or gather such files with transform='raw'"
 digest = xxhash.xxh3_64_intdigest
 
@@ -36,13 +38,13 @@ class FilesKind(OfFiles):
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[TaskRun]) -> None:
         """Read what a task has of one source."""
-        reader = _FileReader(attempt)
+        reader = _FileReader(attempt, source.decompress)
         reading.read(attempt, source, runs, reader.ask, reader.take)
 
 
 class _FileReader:
-    def __init__(self, attempt: Attempt) -> None:
-        self.attempt, self.convert, self.tally = attempt, attempt.work.convert, attempt.tally
+    def __init__(self, attempt: Attempt, decompress: str) -> None:
+        self.attempt, self.convert, self.tally, self.decompress = attempt, attempt.work.convert, attempt.tally, decompress
 
     # ------------------------------------------------------------------------------------------------------------------ requests
     def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
@@ -68,50 +70,45 @@ class _FileReader:
         plain = convert.format != "parquet" and convert.transform in ("lines", "raw")
         add_newline, add, row = convert.transform == "lines", self.attempt.output.writer.add, self.attempt.rows.written.append
         gathered = files = bytes_in = 0
+        apart = self.attempt.output.apart
         holds, marks, new = convert.holds, convert.marks, tuple.__new__  # which takes a quarter of the time of Row(…)
         for path, start, length, at, after, (request, answer) in zip(
             planned.path, planned.start, planned.length, planned.modified, planned.follows, answers, strict=True
         ):
-            content = answer
+            content, said = (answer.content, answer.said) if isinstance(answer, Decoded) else (answer, None)
             if (
                 content.__class__ is bytes and plain and content and request.length == length
-                and not (memo and (path, start) in memo) and not (holds and content[-1] != 10)
-                and not (add_newline and (start or other(content)))
+                and not (memo and (path, start) in memo) and not (holds and content[-1] != 10 and not said)
+                and not (add_newline and (start or other(content))) and not (apart and length != request.size)
             ):  # fmt: skip
                 # The hot path of the main job.
-                seen = fingerprint(content) if marks else None
+                seen = fingerprint(content) if marks and not said else None
                 if add_newline and content[-1] != 10:
                     content += b"\n"
                 add(content)
                 # Most small documents are one line, and looking for a newline is many times faster than counting.
                 lines = content.count(b"\n") if content.find(b"\n", 0, -1) >= 0 else content[-1] == 10
                 made = int(lines), len(content), digest(content)
-                row(new(LedgerRow, (path, request.version, start, length, "done", None, None, seen, *made, None, None, None)))
+                row(new(LedgerRow, (path, request.version, start, length, "done", said, None, seen, *made, None, None, None)))
                 gathered += 1
                 files += start == 0
                 bytes_in += length
             else:
                 file = FileInfo(path, request.size, request.version, at)
-                self._take(FileSplit(store, request, file, start, length, after), content)
+                self._take(FileSplit(store, request, file, start, length, after), answer)
         self.tally.gathered, self.tally.files_in = self.tally.gathered + gathered, self.tally.files_in + files
         self.tally.bytes_in += bytes_in
 
-    def _take(self, split: FileSplit, content: Content) -> None:
+    def _take(self, split: FileSplit, content: Answer) -> None:
         """Any other split: quarantined, deferred, empty, long, or parsed."""
         convert, tally, known = self.convert, self.tally, self.attempt.memo.get(split.at)
-        content = known if isinstance(known, Vanished | Unreadable) else content
+        content = known if isinstance(known, Vanished | Unreadable | BadContent) else content
         try:
             if convert.holds:
-                content = split.settle(content, beginning=True)
-            if isinstance(content, Vanished | Unreadable):
+                content = split.settle(content, self.decompress, beginning=True)
+            if isinstance(content, Vanished | Unreadable | BadContent):
                 raise content
-            self._check(split)
-            if convert.streams and (not isinstance(content, bytes) or split.request.length != split.length):
-                stream = (piece for piece in (content,)) if isinstance(content, bytes) else content
-                with closing(stream):  # type: ignore[type-var]  # a stream is a generator
-                    done = self._stream(split, stream)
-            else:
-                done = self._whole(split, content if isinstance(content, bytes) else b"".join(content))
+            done = self._decoded(split, content) if isinstance(content, Decoded) else self._as_it_is(split, content)
         except Vanished as e:
             self.attempt.defer(split.at, e)
         except (BadContent, Unreadable) as e:
@@ -126,6 +123,37 @@ class _FileReader:
                 tally.gathered += 1
             tally.files_in += split.start == 0
             tally.bytes_in += sum(n for _, n in done)
+
+    def _as_it_is(self, split: FileSplit, content: bytes | Iterator[bytes]) -> list[Span]:
+        """A split of a file that is not compressed; what of it is done."""
+        self._check(split)
+        if not self.convert.streams or (isinstance(content, bytes) and split.request.length == split.length):
+            return self._whole(split, content if isinstance(content, bytes) else b"".join(content))
+        stream = (piece for piece in (content,)) if isinstance(content, bytes) else content
+        with closing(stream):  # type: ignore[type-var]  # a stream is a generator
+            return self._stream(split, stream)
+
+    def _decoded(self, split: FileSplit, decoded: Decoded) -> list[Span]:
+        """A compressed file: all of it is one record, or many, and its rows speak of its stored bytes."""
+        attempt, convert, content, file = self.attempt, self.convert, decoded.content, split.file
+        if isinstance(content, bytes):
+            write(attempt, file, [split.span], convert.records(content, file), {split.span: None}, decoded.said)
+            return [split.span]
+        measured = _Measured(content, lines=convert.transform == "lines")
+
+        def pieces() -> Iterator[bytes]:
+            try:
+                yield from measured
+            except (BadContent, Vanished, Unreadable) as e:
+                raise Again(split.at, e) from e
+
+        first = next(coming := pieces(), b"")
+        if convert.takes_text:
+            magic.check(first, convert.transform)
+        attempt.output.add_stream(chain((first,), coming), split.length, whole=True)
+        row = LedgerRow(file.path, file.version, *split.span, reason=decoded.said)
+        attempt.rows.add([row], Record(measured.newlines, measured.size, measured.checked.intdigest()))
+        return [split.span]
 
     def _whole(self, split: FileSplit, content: bytes) -> list[Span]:
         """A split that is held as a whole; what of it is done. Its length becomes what was taken."""
@@ -180,7 +208,7 @@ class _FileReader:
             magic.check(first, convert.transform)
         try:
             if first:
-                attempt.output.writer.add_stream(chain((first,), coming), split.length)
+                attempt.output.add_stream(chain((first,), coming), split.length, whole=split.length == file.size)
                 entry = store.stat(request.name)  # a range of lines ends before its stream does, which looks only at its end
                 if entry is None or entry.version != file.version:
                     raise Vanished("changed while it was read")
@@ -206,6 +234,31 @@ class _FileReader:
             return unfinished(split.store, split.request.name, split.file.version, split.file.size, split.start)
         except (Vanished, Unreadable) as e:
             raise Again(split.at, e) from e
+
+
+class _Measured:
+    """Pieces of one record, or with `lines` of lines of which the last one is ended; counted as they pass. BadContent for a long one."""
+
+    def __init__(self, pieces: Iterator[bytes], *, lines: bool) -> None:
+        self._pieces, self._lines = pieces, lines
+        self.size, self.newlines, self.checked = 0, 0, xxhash.xxh3_64()
+
+    def __iter__(self) -> Iterator[bytes]:
+        begun = 0  # bytes of the record that goes on
+        for piece in self._pieces:
+            newline = piece.find(b"\n") + 1 if self._lines else 0
+            if begun + (newline or len(piece)) > LONGEST:
+                raise BadContent(f"a line of it {_TOO_LONG}" if self._lines else f"it {_TOO_LONG_RECORD}")
+            begun = len(piece) - piece.rfind(b"\n") - 1 if newline else begun + len(piece)
+            yield self._counted(piece)
+        if self._lines and begun:
+            yield self._counted(b"\n")
+
+    def _counted(self, piece: bytes) -> bytes:
+        self.size += len(piece)
+        self.newlines += piece.count(b"\n")
+        self.checked.update(piece)
+        return piece
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

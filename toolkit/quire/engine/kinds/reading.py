@@ -24,13 +24,14 @@ from quire.errors import FormatError
 from quire.formats.lines import LONGEST, longer
 from quire.planning.listing import TaskRun
 from quire.planning.pack import read_rows
+from quire.sources.compression import Answer, Decoded, decoding, looks
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import QuarantinedRecord
 from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
-Answers = Iterator[tuple[ReadRequest, Content]]
+Answers = Iterator[tuple[ReadRequest, Answer]]
 Span = tuple[int, int]  # start and length, in bytes of a file
 APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
 
@@ -76,11 +77,19 @@ class FileSplit:
         """Whether its file ends with it."""
         return self.start + self.length == self.file.size
 
-    def settle(self, content: Content, *, beginning: bool = False) -> Content:
+    def settle(self, content: Answer, decompress: str, *, beginning: bool = False) -> Answer:
         """Its content, where its file may be appended to while it is read: what was planned of it is there all the same.
 
-        `beginning`: of a long one that has changed, a beginning is taken at once.
+        `beginning`: of a long one that has changed, a beginning is taken at once. A compressed file is never followed.
         """
+        if isinstance(content, Decoded | BadContent):
+            return content
+        found = self._settled(content, beginning=beginning)
+        if content is not found and not self.start and isinstance(found, bytes) and looks(found, decompress):
+            raise Vanished("changed while it was read")
+        return found
+
+    def _settled(self, content: Content, *, beginning: bool) -> Content:
         if self.start + self.length != self.file.size or (self.start and not self.follows):
             return content
         if isinstance(content, Vanished) and beginning:
@@ -117,8 +126,9 @@ def read(attempt: Attempt, source: Root, runs: list[TaskRun], ask: Ask, take: Ta
             yield from ask([path[prefix:] for path in planned.path], planned)
 
     store = source.store(attempt.retries.append)
+    decoded = decoding(store, source.decompress, attempt.work.convert.holds_at_most)
     # Closed also where an answer ends the attempt: what is in flight must not go on beside the next one.
-    with closing(store.read_many(requests())) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+    with closing(decoded.read_many(requests())) as answers:  # type: ignore[type-var]  # a store's answers are a generator
         for first in answers:
             planned = waiting.popleft()
             if any(planned.replaces):
@@ -152,14 +162,17 @@ def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
     return split.length - rest
 
 
-def write(attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.RecordBatch, marks: Mapping[Span, int | None]) -> None:
-    """Write what was made of parts of a file, with their rows."""
+def write(
+    attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.RecordBatch, marks: Mapping[Span, int | None],
+    said: str | None = None,
+) -> None:  # fmt: skip
+    """Write what was made of parts of a file, with their rows, of which is `said` why their records are not the file's own bytes."""
     if isinstance(made, bytes) and len(made) > LONGEST and attempt.work.convert.format == "lines" and (n := longer(made)):
         raise BadContent(f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'")
     if len(made):
         made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_user else made
-        attempt.output.writer.add(made)
-    rows = [LedgerRow(file.path, file.version, *span, fingerprint=marks[span]) for span in done]
+        attempt.output.add(made, whole=done == [(0, file.size)])
+    rows = [LedgerRow(file.path, file.version, *span, reason=said, fingerprint=marks[span]) for span in done]
     attempt.rows.add(rows, Record.of(made) if len(made) else None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from quire.coverage.quarantine import KEPT
 from quire.coverage.tails import fingerprint, mark
 from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
@@ -13,12 +14,14 @@ from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, c
 from quire.engine.tally import why
 from quire.errors import FormatError
 from quire.planning.listing import TaskRun
+from quire.sources import magic
+from quire.sources.compression import Answer, Decoded, looks
 from quire.sources.files import Root
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
-from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
+from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,13 +37,14 @@ class SplitsKind(OfFiles):
         process = attempt.work.convert.process
         if process is None:
             raise FormatError(f"the plan of job {attempt.work.head.job} names splits for a function that it lacks: it is damaged.")
-        reader = _SplitReader(attempt, process)
+        reader = _SplitReader(attempt, process, source.decompress)
         reading.read(attempt, source, runs, reader.ask, reader.take)
 
 
 class _SplitReader:
-    def __init__(self, attempt: Attempt, process: Processing) -> None:
+    def __init__(self, attempt: Attempt, process: Processing, decompress: str) -> None:
         self.attempt, self.process, self.convert, self.tally = attempt, process, attempt.work.convert, attempt.tally
+        self.decompress = decompress
 
     def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
         for name, version, size, start, length, follows in zip(
@@ -58,35 +62,36 @@ class _SplitReader:
             file = FileInfo(path, request.size, request.version, modified)
             split = FileSplit(store, request, file, start, length, follows)
             if split.at in self.attempt.quarantined.names:
-                if not isinstance(content, bytes | Vanished | Unreadable):
+                if not isinstance(content, bytes | Vanished | Unreadable | BadContent | Decoded):
                     content.close()  # a stream is a generator
                 self._retry(split)
             else:
                 self._process(split, content)
 
-    def _process(self, split: FileSplit, content: Content) -> None:
+    def _process(self, split: FileSplit, content: Answer) -> None:
         """Give a split to the function."""
-        process, held = self.process, 0
+        process, held, decoded = self.process, 0, isinstance(content, Decoded)
         start, length = split.span
-        holds = self.convert.holds and not process.whole(split.file.path)
+        holds = self.convert.holds and not process.whole(split.file.path) and not decoded
         try:
             if holds:
-                content = split.settle(content)
+                content = split.settle(content, self.decompress)
             begin, given, long = process.content(split.store, split.request, content, start, length)
             if holds and isinstance(given, bytes):
                 held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
                 given = given[: len(given) - held] or None
             made, taken = Made(b""), length - held
             if given is not None:
-                end = start + taken if long is None else long.start
+                end = begin + len(given) if decoded else start + taken if long is None else long.start
                 made = process.call(given, split.file, (start, taken), self.attempt.quarantined.tries(split.at), end - begin)
+                made = _stand_ins(made, taken) if decoded else made
             if long is not None:
                 aside = QuarantinedRecord(
                     long.start - begin, None, long.length, process.too_long(long.start, long.length), None, long.length
                 )
                 made = Made(made.rows, (*made.quarantined, aside))
             if taken or not held:
-                self._taken(split, (start, taken), made, begin, given)
+                self._taken(split, (start, taken), made, begin, given, content.said if isinstance(content, Decoded) else None)
             hold(self.attempt, split, held)
         except Vanished as e:
             self.attempt.defer(split.at, e)
@@ -108,6 +113,7 @@ class _SplitReader:
             if record is None and found["length"] > process.most:
                 raise BadContent(process.too_long(start, found["length"]))
             if record is None:
+                self._check_plain(split)
                 record = read(split.store, ReadRequest(request.name, file.version, file.size, start, found["length"]))
             end = min(length, len(record))
             made = process.call(record, file, split.span, quarantined.tries(split.at), end)
@@ -128,13 +134,23 @@ class _SplitReader:
         else:
             quarantined.again()
 
-    def _taken(self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None) -> bool:
+    def _check_plain(self, split: FileSplit) -> None:
+        """BadContent for a record of a compressed file: its bytes are in quarantine alone."""
+        name, version, size, *_ = split.request
+        if looks(read(split.store, ReadRequest(name, version, size, 0, min(magic.BEGINNING, size))), self.decompress):
+            raise BadContent(
+                "it is of a compressed file, and its quarantine file is gone: forget the file, and the next run reads all of it"
+            )
+
+    def _taken(
+        self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None, said: str | None = None
+    ) -> bool:  # fmt: skip
         """The rows of a `span` of a split; whether anything of it is done. The function was `given` what begins at byte `begin`."""
         file = split.file
         done, aside = cut(*span, [(begin + one.offset, one.covers) for one in made.quarantined])
 
         def seen(at: int, n: int) -> int | None:
-            if not self.convert.marks:
+            if not self.convert.marks or said:
                 return None
             if isinstance(given, bytes) and begin <= at and at + n <= begin + len(given):
                 return fingerprint(given[at - begin : at - begin + n])
@@ -143,8 +159,28 @@ class _SplitReader:
         # Before anything is written: a file that has changed leaves no trace.
         marks = {each: seen(*each) for each in (*done, *aside)}
         if done:
-            write(self.attempt, file, done, made.rows, marks)
+            write(self.attempt, file, done, made.rows, marks, said)
         quarantine(self.attempt, split, dict(zip(aside, made.quarantined, strict=True)), marks)
         self.tally.files_in += span[0] == 0
         self.tally.bytes_in += sum(n for _, n in done)
         return bool(done)
+
+
+def _stand_ins(made: Made, length: int) -> Made:
+    """The same of a compressed file of `length` bytes: one of its last bytes stands for each record that was quarantined.
+
+    The ledger speaks of stored bytes, and a record has none of its own there.
+    """
+    found = made.quarantined
+    if len(found) >= max(length, 1):
+        raise BadContent(
+            f"the function has quarantined {len(found):,} records of it, and it has {length:,} bytes: too few to stand for them"
+        )
+    if (longest := max((each.length for each in found), default=0)) > KEPT:
+        raise BadContent(f"the function has quarantined a record of {longest:,} bytes: of a compressed file one of {KEPT:,} can be kept")
+    first = length - len(found)
+    records = (
+        each._replace(offset=first + i, covers=1, reason=f"{each.reason} (at byte {each.offset:,} of what the file decodes to)")
+        for i, each in enumerate(found)
+    )
+    return Made(made.rows, tuple(records))

@@ -49,6 +49,13 @@ class Convert:
         """Content of any length goes through without being held."""
         return self.transform in ("lines", "raw") and self.format != "parquet"
 
+    @property
+    def holds_at_most(self) -> int | None:
+        """The bytes of a content that is held as a whole; None: it is not."""
+        if self.process is not None:
+            return self.process.most
+        return None if self.streams else self.max_file_size
+
     def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
         """The output for a whole file; BadContent if it cannot be parsed."""
         made: bytes | list[bytes] | pa.RecordBatch

@@ -12,11 +12,12 @@ import xxhash
 
 from quire.errors import scrub
 from quire.sources import ranges, rowgroups
+from quire.sources.compression import Answer, Decoded
 from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, QuarantineError, Split
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
-from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
+from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,10 +63,11 @@ class Processing:
     schema: pa.Schema | None = None  # None: not known before the rows are
     keep_messages: bool = False
     most: int = 256 << 20  # bytes of a content
+    uncut: tuple[str, ...] = UNCUT  # the ends of names of files that have no lines which one could find in the middle of them
 
     def whole(self, path: str) -> bool:
         """Whether a file is one split, however long."""
-        return self.split == "file" or (self.split == "lines" and path.endswith(UNCUT))
+        return self.split == "file" or (self.split == "lines" and path.endswith(self.uncut))
 
     # ------------------------------------------------------------------------------------------------------------------ reading
     def request(self, name: str, version: str, size: int, start: int, length: int) -> ReadRequest:
@@ -79,15 +81,18 @@ class Processing:
         return ranges.request(name, version, size, start, length)
 
     def content(
-        self, store: Store, asked: ReadRequest, answer: Content, start: int, length: int
+        self, store: Store, asked: ReadRequest, answer: Answer, start: int, length: int
     ) -> tuple[int, bytes | pa.Table | None, ranges.Long | None]:
         """The function's input, and where in the file it begins; None if no record begins in the split.
 
         The last of its lines is told alone, and not given, where it is too long. Raises BadContent, Vanished and Unreadable.
         """
         size = asked.size
-        if isinstance(answer, Vanished | Unreadable):
+        if isinstance(answer, Vanished | Unreadable | BadContent):
             raise answer
+        if isinstance(answer, Decoded):
+            found = answer.whole
+            return start, found if found or self.split == "file" else None, None
         if self.split == "row_groups":
             return start, rowgroups.row_groups(store, asked, answer, start, length, self.most), None
         whole = self.whole(asked.name)
