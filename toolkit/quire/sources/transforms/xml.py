@@ -1,8 +1,8 @@
 """XML: one document becomes one line that says the same. Checked by a parser, and folded without building a tree.
 
 The parser (expat) only decides whether the document is well-formed; the text between its tags is never rebuilt, so nothing
-that quire does not know about can get lost. Entities do not exist here: a document type that could define or fetch one is
-refused before its first declaration is read.
+that quire does not know about can get lost. Nothing is fetched, and entities do not exist here: a document that uses one beyond
+those that every parser knows is refused before its first element is read, so none is ever expanded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from quire.sources.transforms.content import BadContent
 MAX_DEPTH = 1_000
 """Levels of elements."""
 
+MAX_ATTRIBUTES = 10_000
+"""Attributes of one tag."""
+
 MAX_TOKEN = 8 << 20
-"""Bytes of one tag, comment or instruction. Text and CDATA may be of any length."""
+"""Bytes of one tag, comment or instruction. Text and CDATA may be as long as a document (`max_file_size`)."""
 
 _CHUNK = 1 << 20
 _BLANKS = b" \t\r\n"
@@ -42,8 +45,8 @@ _NO_ENCODINGS = frozenset({"idna", "mbcs", "oem", "punycode", "raw-unicode-escap
 def xml(content: bytes) -> bytes:
     r"""Return one well-formed document as one line of UTF-8, without a newline in or after it.
 
-    Encoding      a byte order mark, else the declared encoding, else UTF-8. The declaration is dropped (the output is UTF-8,
-                  XML 1.0, without anything that `standalone` could change), except for its version if that is not 1.0.
+    Encoding      a byte order mark, else the declared encoding, else UTF-8. The declaration is dropped, as the output is UTF-8 and
+                  XML 1.0, except for its version if that is not 1.0, and for `standalone="yes"` beside a DOCTYPE.
     Line breaks   `\r\n` and `\r` count as `\n`, as in any XML parser. In text, `\n` becomes `&#10;`. In tags and in
                   attribute values it becomes a space, which is what every parser makes of it there. In comments and
                   processing instructions it becomes a space. CDATA that holds a line break becomes escaped text. A
@@ -51,22 +54,24 @@ def xml(content: bytes) -> bytes:
     White space   Between two tags, comments or instructions, white space that holds a line break is dropped, unless the
                   element has other text as well (then its white space is text too) or `xml:space="preserve"` is in force.
                   White space without a line break stays; what stands before and after the document goes.
-    DOCTYPE       `<!DOCTYPE name>` stays. One with a PUBLIC or SYSTEM identifier or an internal subset is refused: it can
-                  define entities and defaults, or would have to be fetched.
+    DOCTYPE       stays as it is, on one line, with its identifiers and its internal subset; nothing is fetched. Where the subset
+                  speaks of `xml:space`, all white space between tags stays.
+    Entities      `&amp;` and the other four, and references by number; a document that uses any other is refused.
 
-    Namespaces are not checked. Raises BadContent if the content is empty, not well-formed, not what its encoding says, has
-    such a DOCTYPE, or passes MAX_DEPTH or MAX_TOKEN.
+    Namespaces are not checked. Raises BadContent if the content is empty, not well-formed, not what its encoding says, uses an
+    entity, or passes MAX_DEPTH, MAX_ATTRIBUTES or MAX_TOKEN.
     """
     document = _utf8(content)
     if not document.strip(_BLANKS):
         raise BadContent("empty")
-    _check(document)
-    prefix, body = _split_declaration(document)
-    if b"\r" in body:
-        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if b"\n" not in body:
-        return prefix + body
-    return prefix + _folded(body)
+    end = _check(document)
+    prefix, start = _declaration(document, doctype=end > 0)
+    head, body = _broken(document[start:end].lstrip(_BLANKS)), _broken(document[max(start, end) :].rstrip(_BLANKS))
+    if not head:
+        body = body.lstrip(_BLANKS)
+    if b"\n" not in head and b"\n" not in body:
+        return prefix + head + body
+    return prefix + (_with_doctype(head, body) if head else _folded(body))
 
 
 # --- encoding -------------------------------------------------------------------------------------------------------------
@@ -143,19 +148,20 @@ class _RefusedError(Exception):
     """Well-formed so far, but of a kind that is not taken; the message says which."""
 
 
-def _doctype(_name: str, system: str | None, public: str | None, subset: int) -> None:
-    if subset:
-        raise _RefusedError("DOCTYPE with an internal subset: entities and defaults are not taken")
-    if system is not None or public is not None:
-        raise _RefusedError("DOCTYPE with an external subset: nothing is fetched")
+def _check(document: bytes) -> int:
+    """Where the DOCTYPE ends; 0 without one. BadContent unless the UTF-8 document is well-formed and within the limits."""
+    parser, end = expat.ParserCreate("UTF-8"), 0
 
+    def doctype() -> None:
+        nonlocal end
+        end = parser.CurrentByteIndex + 1  # it stands at the ">"
+        for defaults in _DEFAULTS.finditer(document, 0, end):
+            _refuse_entities(document, *defaults.span())
+        _refuse_entities(document, end, len(document))
 
-def _check(document: bytes) -> None:
-    """Raise BadContent unless the UTF-8 document is well-formed and within the limits."""
-    parser = expat.ParserCreate("UTF-8")
-    parser.StartDoctypeDeclHandler = _doctype
-    if document.count(b"<") > MAX_DEPTH:
-        _limit_depth(parser)
+    parser.EndDoctypeDeclHandler = doctype
+    if document.count(b"<") > MAX_DEPTH or document.count(b"=") > MAX_ATTRIBUTES:
+        _limit_elements(parser)
     try:
         if len(document) <= _CHUNK:
             parser.Parse(document, True)
@@ -166,16 +172,45 @@ def _check(document: bytes) -> None:
     except _RefusedError as error:
         place = f"line {parser.CurrentLineNumber}, column {parser.CurrentColumnNumber + 1}"
         raise BadContent(f"refused XML: {error} ({place})") from None
+    return end
 
 
-def _limit_depth(parser: expat.XMLParserType) -> None:
+_KNOWN = frozenset({b"amp", b"lt", b"gt", b"quot", b"apos"})
+_PASSED_OVER = {b"<!--": b"-->", b"<![CDATA[": b"]]>", b"<?": b"?>"}
+_REFERENCE = re.compile(rb"<!--|<!\[CDATA\[|<\?|&([^&;#<>\"' \t\r\n]{1,200});")
+
+
+# The values that a subset gives to attributes.
+_DEFAULTS = re.compile(rb"<!ATTLIST(?:[^>\"']|\"[^\"]*+\"|'[^']*+')*+>")
+
+
+def _refuse_entities(document: bytes, start: int, end: int) -> None:
+    """Refuse a document that uses an entity; in one that is not well-formed any may be missed."""
+    at = start
+    while found := _REFERENCE.search(document, at, end):
+        at, name = found.end(), found[1]
+        if name is None:
+            at = document.find(_PASSED_OVER[found[0]], at, end)
+            if at < 0:
+                return
+        elif name not in _KNOWN:
+            line = document.count(b"\n", 0, found.start()) + 1
+            raise BadContent(
+                f"refused XML: the entity {name.decode('utf-8', 'replace')!r} is used, and none is taken that its DOCTYPE would have to "
+                f"define (line {line})"
+            )
+
+
+def _limit_elements(parser: expat.XMLParserType) -> None:
     depth = 0
 
-    def start(_name: str, _attributes: object) -> None:
+    def start(_name: str, attributes: list[str]) -> None:
         nonlocal depth
         depth += 1
         if depth > MAX_DEPTH:
             raise _RefusedError(f"more than {MAX_DEPTH} levels of elements")
+        if len(attributes) > 2 * MAX_ATTRIBUTES:
+            raise _RefusedError(f"a tag with more than {MAX_ATTRIBUTES:,} attributes")
 
     def end(_name: str) -> None:
         nonlocal depth
@@ -210,14 +245,36 @@ def _raise_malformed(document: bytes, error: expat.ExpatError) -> NoReturn:
 # --- folding --------------------------------------------------------------------------------------------------------------
 
 
-def _split_declaration(document: bytes) -> tuple[bytes, bytes]:
-    """The part of the declaration that must stay, and the document without it and without surrounding white space."""
+def _declaration(document: bytes, *, doctype: bool) -> tuple[bytes, int]:
+    """The part of the declaration that must stay, and where it ends."""
     match = _DECLARATION.match(document)
     if match is None:
-        return b"", document.strip(_BLANKS)
-    version = match.group(1) or match.group(2)
-    body = document[document.index(b"?>") + 2 :].strip(_BLANKS)
-    return (b"" if version == b"1.0" else b'<?xml version="%s"?>' % version), body
+        return b"", 0
+    version, end = match.group(1) or match.group(2), document.index(b"?>") + 2
+    alone = b' standalone="yes"' if doctype and _ALONE.search(document, match.end(), end) else b""
+    return (b"" if version == b"1.0" and not alone else b'<?xml version="%s"%s?>' % (version, alone)), end
+
+
+_ALONE = re.compile(rb"standalone[ \t\r\n]*=[ \t\r\n]*[\"']yes")
+
+
+def _broken(text: bytes) -> bytes:
+    """Text whose lines end as every parser sees them."""
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text
+
+
+def _with_doctype(head: bytes, body: bytes) -> bytes:
+    """Fold what ends with a DOCTYPE, and what comes behind it."""
+    before = _MISC.match(head)
+    start = before.end() if before else 0
+    doctype = head[start:].replace(b"\n", b" ")
+    rest = body.lstrip(_BLANKS)
+    blanks = body[: len(body) - len(rest)]
+    folded = _fold(rest, preserve=True) if b"xml:space" in doctype else _folded(rest)
+    return _fold(head[:start]) + doctype + (b"" if b"\n" in blanks else blanks) + folded
+
+
+_MISC = re.compile(rb"(?:[ \t\n]*(?:<!--.*?-->|<\?.*?\?>))*[ \t\n]*", re.DOTALL)
 
 
 def _folded(body: bytes) -> bytes:
@@ -280,8 +337,8 @@ class _Element:
         self.blanks: list[int] = []
 
 
-def _fold(body: bytes) -> bytes:
-    """Fold any document that the parser has taken; time and memory are linear in its length."""
+def _fold(body: bytes, *, preserve: bool = False) -> bytes:
+    """Fold any document that the parser has taken; time and memory are linear in its length. `preserve`: what elements begin with."""
     tokens: list[bytes] = _TOKEN.findall(body)
     # The outermost element stands for the document itself: its white space always goes.
     element = _Element(False)
@@ -300,8 +357,9 @@ def _fold(body: bytes) -> bytes:
             if token.startswith(b"<![CDATA["):
                 element.keeps_blanks = True
         elif kind != b"<?" and not token.endswith(b"/>"):
+            inherited = element.preserve or (preserve and not outer)
             outer.append(element)
-            element = _Element(_preserves(token, element.preserve) if b"xml:space" in token else element.preserve)
+            element = _Element(_preserves(token, inherited) if b"xml:space" in token else inherited)
     _drop_blanks(element, tokens)
     return b"".join([_on_one_line(token) if b"\n" in token else token for token in tokens])
 
