@@ -129,6 +129,18 @@ def test_a_bomb_is_quarantined_before_it_fills_a_disk(codec: str, tmp_path: Path
         assert sum(path.stat().st_size for path in dest.glob("part-*")) <= 2
 
 
+def test_a_decoder_that_wants_much_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30, "preset": 0, "mode": lzma.MODE_FAST, "mf": lzma.MF_HC3}]
+    packer = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters(window_log=30, strategy=1, hash_log=6))
+    long = packer.compressobj()
+    files = {"a.xz": lzma.compress(b"x\n", filters=filters), "b.zst": long.compress(b"y\n" * 100) + long.flush(), "c": b"z\n"}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    gather(source, dest)
+    assert lines_of(dest) == [b"z"]
+    assert "its xz takes more than 256 MiB of memory" in reasons(dest)["a.xz"]
+    assert "its zstd takes more than" in reasons(dest)["b.zst"]
+
+
 # ------------------------------------------------------------------------------------------------------------- names and contents
 def test_a_name_and_a_content_that_disagree_are_told(tmp_path: Path) -> None:
     files = {"a.gz": b"plain\n", "b.gz": zstandard.compress(b"x\n"), "c.zst": b"PK\x03\x04rest", "d.txt": gzip.compress(b"d\n")}
