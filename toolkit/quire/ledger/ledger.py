@@ -293,8 +293,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
 
         For `lines` an extra newline appears where a line without its end was taken (`partial_lines="take"`) and the file went on behind it:
-        nothing tells any more where it stood. Of a compressed file it is what that decodes to, with a warning, where the stored bytes were
-        not kept (`reason` of its `Location` says so).
+        nothing tells any more where it stood. A compressed file gives what it decodes to, with a warning, where the stored bytes were not
+        kept (`reason` of its `Location` says so).
         Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
 
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one

@@ -77,7 +77,7 @@ def mode(asked: str | None, transform: str, split: str = "") -> str:
 
 
 def by_spec(mode: str, transform: str, split: str = "") -> str:
-    """What a destination says of it: nothing where its files hold the same in any case, or what is usual."""
+    """The words of a destination about it: none where its files hold the same in any case, or what is usual."""
     return "" if mode == NONE or (_is_text(transform, split) and not split) or (split == "lines" and mode == AUTO) else mode
 
 
@@ -201,7 +201,7 @@ def _codec(name: str, beginning: bytes, mode: str) -> str | None:
 
 # ------------------------------------------------------------------------------------------------------------------------ decoding
 def decode(codec: str, content: bytes | Iterator[bytes]) -> Iterator[bytes]:
-    """What a compressed content decodes to, in pieces of at most 1 MiB; BadContent where it is damaged, cut off or a bomb.
+    """Decode a compressed content, in pieces of at most 1 MiB; BadContent where it is damaged, cut off or a bomb.
 
     Memory stays flat: no more is decoded than is asked for.
     """
@@ -294,7 +294,7 @@ _PIECES: dict[str, Callable[[str, _Source], Iterator[bytes]]] = {"xz": _xz, "sna
 
 
 def _one_member(content: bytes) -> bytes | None:
-    """What a short gzip file decodes to; None where it is not one whole member, or long. Millions of files are such."""
+    """Decode a short gzip file; None where it is not one whole member, or long. Millions of files are such."""
     decoder = zlib.decompressobj(31)
     try:
         found: bytes = decoder.decompress(content, HELD)
