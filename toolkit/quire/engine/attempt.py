@@ -6,6 +6,7 @@ are read is a matter of the kind of input (see `kinds`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from contextlib import nullcontext
@@ -26,8 +27,10 @@ from quire.engine.output import DataFiles
 from quire.engine.rows import SegmentRows
 from quire.engine.tally import At, Quarantined, Replaced, Tally
 from quire.errors import FormatError, NotFoundError
+from quire.planning.columns import frozen
 from quire.planning.pack import PlannedTask, read_drops, read_task
 from quire.sources.files import Root
+from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.convert import Convert
 from quire.spark.collector import without_collector
 from quire.storage import Store, Vanished, connect
@@ -62,6 +65,8 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
         planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
     except NotFoundError:
         return {"task": task}  # the job is over and cleaned
+    if work.convert.transform in COLUMNAR and work.convert.columns is None:
+        work = dataclasses.replace(work, convert=dataclasses.replace(work.convert, columns=frozen(store, job, work.head.plan)))
     memo: dict[Any, Any] = {}
     while True:
         one = Attempt(work, store, task, planned, memo, retries)

@@ -34,9 +34,9 @@ def carry(attempt: Attempt) -> None:
                 if isinstance(record, pa.RecordBatch):
                     writer.add(fit(record, writer.schema or attempt.work.convert.columns))
                 elif isinstance(record, bytes):
-                    writer.add(record)
+                    attempt.output.add(record, whole=name.endswith(".gz"))
                 else:
-                    writer.add_stream(record, row["written"])
+                    attempt.output.add_stream(record, row["written"], whole=name.endswith(".gz"))
                 parts = [LedgerRow(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
                 rows.add(parts, Record(row["records"], row["written"], row["checksum"]))
         except NotFoundError as e:

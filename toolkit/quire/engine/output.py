@@ -109,7 +109,7 @@ class DataFiles:
     @property
     def schema(self) -> str:
         """The columns of a function's rows: all tasks of a destination must have the same."""
-        schema = self.writer.schema if self.convert.format == "parquet" and self.convert.of_user else None
+        schema = self.writer.schema if self.convert.format == "parquet" and self.convert.of_columns else None
         return "" if schema is None else schemas.text(schema)
 
     def abort(self) -> None:

@@ -33,6 +33,7 @@ from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
+from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.convert import Convert
 from quire.storage import OnRetry, Store, connect, destination, plain, silent
 from quire.storage.within import is_table
@@ -101,11 +102,13 @@ class Request:
         """The listing and plan to make now: of what is new, or (`supersede`) what was gathered in another version."""
         newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
         selection = dataclasses.replace(self.selection, newest=newest, without=without)
+        columnar = self.convert.transform if self.convert.transform in COLUMNAR else ""
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         decodes = any(root.decompress != NONE for root in self.roots)
-        estimate = None if (known and not decodes) or self.convert.transform == "callable" else Estimate(self.convert, not known)
-        ratio, policy = 1.0 if estimate is None else None, dataclasses.replace(self.policy, supersede=supersede)
-        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy)
+        guessed = not ((known and not decodes) or self.convert.transform == "callable" or columnar)
+        estimate = Estimate(self.convert, not known) if guessed else None
+        ratio, policy = None if guessed or columnar else 1.0, dataclasses.replace(self.policy, supersede=supersede)
+        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columnar=columnar)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from quire.errors import UsageError, choose
 
 COMPRESSIONS = ("none", "gzip", "zstd")
 FORMATS = ("lines", "raw", "parquet")
-TRANSFORMS = ("lines", "raw", "xml", "json")
+TRANSFORMS = ("lines", "raw", "xml", "json", "parquet", "orc")
 PAIRS = {
     "lines": ("lines",),
     "raw": ("raw", "parquet"),
     "xml": ("lines", "parquet"),
     "json": ("lines", "parquet"),
+    "parquet": ("parquet",),
+    "orc": ("parquet",),
     "callable": FORMATS,
 }
 _EXTENSIONS = {"lines": "txt", "raw": "bin"}

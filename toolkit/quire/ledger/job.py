@@ -36,6 +36,7 @@ from quire.sources import transforms
 from quire.sources.files import Root
 from quire.sources.kafka.records import ESCAPED, BatchFunction, Loading
 from quire.sources.transforms import UserFunction, schemas
+from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.convert import Convert
 from quire.sources.transforms.processing import ProcessFunction, Processing
 from quire.spark.runner import Runner
@@ -269,7 +270,7 @@ def _plan(
 
 def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     function, most = change.function, change.max_file_size
-    built_in = spec.transform in transforms.NAMES and function is None
+    built_in = spec.transform in (*transforms.NAMES, *COLUMNAR) and function is None
     kind = spec.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
     on_append = log.on_append()
@@ -282,7 +283,7 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     return Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
-        columns=schemas.there(log) if function is not None and not spec.reduce else None,
+        columns=schemas.there(log) if (function is not None and not spec.reduce) or kind in COLUMNAR else None,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from quire.sources.kafka.records import RECORDS_AS
 from quire.sources.kafka.topics import Topics, key_of
 from quire.sources.kafka.topics import named as name_of
 from quire.sources.transforms import UserFunction
+from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.spark.shipping import one_line
 from quire.storage import Store, Trouble, below
 from quire.storage.local import LINK
@@ -106,7 +107,7 @@ def check_functions(spec: Spec, function: UserFunction | None, reduce: Reduce | 
     """Refuse to retry without the functions that the destination was made with, or with what was not."""
     if spec.kind == CLAIM:
         raise UsageError("this destination holds what claims have written, and a claim quarantines nothing: there is nothing to retry.")
-    if function is None and spec.transform not in (*transforms.NAMES, *(RECORDS_AS if spec.kind == OFFSETS else ())):
+    if function is None and spec.transform not in (*transforms.NAMES, *COLUMNAR, *(RECORDS_AS if spec.kind == OFFSETS else ())):
         raise UsageError(f"this destination was made with the function {spec.transform!r}: retry needs it, function=.")
     if (reduce is None) == bool(spec.reduce):
         said_so = f"went through reduce={spec.reduce!r}, and retry needs it" if spec.reduce else "went through no shuffle"

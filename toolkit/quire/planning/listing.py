@@ -20,6 +20,7 @@ from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, StorageError
 from quire.formats.lines import LONGEST
+from quire.planning import columns
 from quire.planning.changes import Decided, Policy, decide
 from quire.planning.deleted import Blind, ListedNames
 from quire.planning.drops import DROPS, put_drops
@@ -107,6 +108,7 @@ class Listing:
     estimate: Any = field(default=None, repr=False)  # (content, FileInfo) → bytes that would be written
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
     examples: int = EXAMPLES  # names of a kind that one piece may tell
+    columnar: str = ""  # the kind of files that hold columns, which are looked at
 
 
 @dataclass
@@ -180,6 +182,7 @@ class Listed:
     deleted: Some = field(default_factory=Some)  # gathered files that have gone
     unreadable: Some = field(default_factory=Some)  # (path, reason) of what could not be listed or planned
     written: Written = field(default_factory=Written)
+    schemas: list[list[Any]] = field(default_factory=list)  # of files that hold columns (see `planning.columns`)
     retries: int = 0  # how often a store could not do something at once
     more: int = 0  # something was left to another job, as one may only be so large
 
@@ -241,6 +244,9 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             found.new += pc.count_distinct(rows.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, root, rows, found)
+            if listing.columnar:
+                prefix = len(root.url.rstrip("/")) + 1
+                found.schemas += columns.look(listing.columnar, root.store(found.again), prefix, rows, found.written)
     for gone in seen.gone(listing.fold, dest):
         found.deleted.add(gone.num_rows, gone.column("path")[:EXAMPLES].to_pylist())
     for some in (found.unreadable, found.differing.reported, found.deleted):
@@ -568,8 +574,8 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
         return
     prefix = len(root.url.rstrip("/")) + 1
     some = rows.take(list(range(0, rows.num_rows, max(1, rows.num_rows // (4 * SAMPLE)))))
-    columns = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
-    chosen = [row for row in zip(*columns, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
+    values = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
+    chosen = [row for row in zip(*values, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
     requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
     store = compression.decoding(root.store(found.again), root.decompress, ESTIMATED)
     answers: Iterator[tuple[ReadRequest, compression.Answer]] = store.read_many(requests)

@@ -25,6 +25,7 @@ from quire.coverage.finished import DECODED
 from quire.errors import UsageError, about, choose
 from quire.formats.damage import ARROW
 from quire.sources import magic
+from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.content import BadContent
 from quire.storage import Content, ReadRequest, Store, Stream, Unreadable, Vanished
 
@@ -70,9 +71,9 @@ def mode(asked: str | None, transform: str, split: str = "") -> str:
     if asked is None:
         return AUTO if _is_text(transform, split) else NONE
     choose(asked, MODES, "decompress")
-    if split == "row_groups" and asked != NONE:
+    if (split == "row_groups" or transform in COLUMNAR) and asked != NONE:
         with about("decompress"):
-            raise UsageError("row groups lie in Parquet files, whose columns are compressed one by one. Leave decompress out.")
+            raise UsageError("files that hold row groups have their columns compressed one by one. Leave decompress out.")
     return asked
 
 

@@ -170,7 +170,7 @@ def write(
     if isinstance(made, bytes) and len(made) > LONGEST and attempt.work.convert.format == "lines" and (n := longer(made)):
         raise BadContent(f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'")
     if len(made):
-        made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_user else made
+        made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_columns else made
         attempt.output.add(made, whole=done == [(0, file.size)])
     rows = [LedgerRow(file.path, file.version, *span, reason=said, fingerprint=marks[span]) for span in done]
     attempt.rows.add(rows, Record.of(made) if len(made) else None)

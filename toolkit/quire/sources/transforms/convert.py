@@ -12,7 +12,7 @@ from quire.formats.parquet import CONTENT
 from quire.sources import magic, transforms
 from quire.sources.kafka.records import Loading
 from quire.sources.splits import FileInfo
-from quire.sources.transforms import BadContent, UserFunction
+from quire.sources.transforms import BadContent, UserFunction, columnar
 from quire.sources.transforms.columns import LARGEST
 from quire.sources.transforms.processing import Processing
 
@@ -21,7 +21,7 @@ from quire.sources.transforms.processing import Processing
 class Convert:
     """The transform and layout of a file's content."""
 
-    transform: str  # lines | raw | xml | json | callable
+    transform: str  # lines | raw | xml | json | parquet | orc | callable
     format: str
     compression: str
     target: int
@@ -32,12 +32,17 @@ class Convert:
     holds: bool = False  # a last line without newline is held back
     process: Processing | None = None  # where splits are given to a function, and not whole files
     loading: Loading | None = None  # of Kafka's records
-    columns: pa.Schema | None = None  # of the rows that are there, beside which those of a function have to lie
+    columns: pa.Schema | None = None  # of the rows that are there, beside which those of a function, or of files with columns, have to lie
 
     @property
     def of_user(self) -> bool:
         """Whether a function of the user's makes the records."""
         return self.function is not None or (self.loading is not None and self.loading.function is not None)
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether records are rows with columns of their own."""
+        return self.of_user or self.transform in columnar.NAMES
 
     @property
     def takes_text(self) -> bool:
@@ -62,6 +67,8 @@ class Convert:
         if self.transform == "callable":
             assert self.function is not None
             made = transforms.call(self.function, content, file, self.keep_messages)
+        elif self.transform in columnar.NAMES:
+            return columnar.rows(self.transform, content, self.columns)
         else:
             if self.takes_text:
                 magic.check(content, self.transform)

@@ -1,0 +1,286 @@
+"""Files that hold columns: their rows as they are, in the columns that all files of a job have together.
+
+    parquet, orc   small files become few large ones; Arrow decodes and encodes, and no row becomes an object of Python's
+
+Columns are known by their names. One that a file lacks is null there; whole numbers, fractions, decimals, dates and times widen to what
+holds both, within structs, lists and maps, too. The columns are frozen with the plan (see `together`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc
+import pyarrow.parquet as pq
+
+from quire.formats.damage import ARROW
+from quire.sources.transforms.columns import DiffersError, nullable, storable, stored
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.functions import WrongTypeError
+
+NAMES = ("parquet", "orc")
+HELD = 2 << 30  # bytes of values that one file may have
+_DAMAGED = (*ARROW, OSError, ValueError, KeyError)
+_BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+# -------------------------------------------------------------------------------------------------------------------- one file
+def schema_of(kind: str, file: Any) -> pa.Schema:
+    """The columns of a file, as they are stored; BadContent where it is damaged, or has a column that is not taken."""
+    try:
+        schema = _instants(opened := _parquet(file), opened.schema_arrow) if kind == "parquet" else pyarrow.orc.ORCFile(file).schema
+    except _DAMAGED as e:
+        raise _not_read(kind, e) from None
+    return _taken(schema)
+
+
+def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch:
+    """All rows of a file in `columns`, or in its own; BadContent says which column does not fit."""
+    try:
+        table = _read(pa.BufferReader(content)) if kind == "parquet" else pyarrow.orc.ORCFile(pa.BufferReader(content)).read()
+    except _DAMAGED as e:
+        raise _not_read(kind, e) from None
+    columns = _taken(table.schema) if columns is None else columns
+    if not table.schema.equals(columns):
+        table = _widened(table, columns)
+    arrays = [column.combine_chunks() for column in table.columns]
+    if any(isinstance(each, pa.ChunkedArray) and each.num_chunks > 1 for each in arrays):
+        raise BadContent(f"a column of it holds more than 2 GiB, in {table.num_rows:,} rows. Write smaller files at its source")
+    arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+    return pa.record_batch(arrays, schema=columns)
+
+
+def _parquet(source: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us")
+
+
+def _read(source: Any) -> pa.Table:
+    file = _parquet(source)
+    _check_size(file.metadata)
+    table = file.read(use_threads=False)
+    said = file.metadata.metadata or {}
+    if any(key in said for key in _LEGACY):
+        _check_legacy(table)
+    schema = _instants(file, table.schema)
+    return table if schema is table.schema else table.cast(schema)
+
+
+def _check_size(metadata: Any) -> None:
+    """BadContent for a file of which few bytes mean more values than a task may hold."""
+    encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    if (most := max(encoded, 8 * metadata.num_rows * metadata.num_columns)) > HELD:
+        raise BadContent(
+            f"it holds some {most / 2**30:,.1f} GiB of values, and {HELD >> 30} GiB can be held. Write smaller files at its source"
+        )
+
+
+def _instants(file: pq.ParquetFile, schema: pa.Schema) -> pa.Schema:
+    """The same, where INT96 is an instant, as Spark, Hive and Impala read it: Arrow takes it for a time without a zone."""
+    plain = [f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.tz is None]
+    if not plain:
+        return schema
+    leaves = (file.schema.column(i) for i in range(len(file.schema)))
+    old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    if old.isdisjoint(plain):
+        return schema
+    return pa.schema([f.with_type(pa.timestamp("us", "UTC")) if f.name in plain and f.name in old else f for f in schema])
+
+
+# Spark writes so where its days and times before the Gregorian calendar are to be read by the older one.
+_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_GREGORIAN = (-25_567, -25_567 * 86_400_000_000)  # from 1900 on both calendars, and all zones, agree: days, microseconds
+
+
+def _check_legacy(table: pa.Table) -> None:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        days = pa.types.is_date32(field.type)
+        if days or pa.types.is_timestamp(field.type):
+            number = (
+                column.cast(pa.int32() if days else pa.int64()) if days else column.cast(pa.timestamp("us", field.type.tz)).cast(pa.int64())
+            )
+            least = pc.min(number).as_py()
+            if least is not None and least < _GREGORIAN[not days]:
+                raise BadContent(
+                    f"the column {field.name!r} holds days before 1900 in Spark's older calendar, which no other reader knows. Write them "
+                    f"anew with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
+                )
+
+
+def _widened(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    own = _taken(table.schema)
+    if unknown := next((name for name in own.names if name not in columns.names), None):
+        raise BadContent(_new(unknown, own.field(unknown).type))
+    found = []
+    for field in columns:
+        if field.name not in own.names:
+            found.append(pa.nulls(table.num_rows, field.type))
+            continue
+        mine = own.field(field.name).type
+        try:
+            found.append(_as(table.column(field.name), mine, field.type))
+        except (*ARROW, ValueError) as e:
+            raise BadContent(f"the column {field.name!r} is {mine} and does not fit into {field.type} ({_line(e)})") from None
+    return pa.table(found, schema=columns)
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType, wanted: pa.DataType) -> pa.Array:
+    """A column of type `kind`, as it is stored, in a wider one; ArrowInvalid where a value does not fit."""
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return _filled(whole if whole.type == kind else whole.cast(kind), wanted)
+
+
+def _filled(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same, where structs may have fields more: these are null."""
+    of = pa.types
+    if column.type == kind:
+        return column
+    if of.is_null(column.type):
+        return pa.nulls(len(column), kind)
+    if of.is_struct(kind) and of.is_struct(column.type):
+        theirs = {column.type.field(i).name: child for i, child in enumerate(column.flatten())}
+        if unknown := next((name for name in theirs if kind.get_field_index(name) < 0), None):
+            raise pa.ArrowInvalid(f"its field {unknown!r} is not there")
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        children = [_filled(theirs[f.name], f.type) if f.name in theirs else pa.nulls(len(column), f.type) for f in fields]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null() if column.null_count else None)
+    if of.is_list(kind) and of.is_list(column.type):
+        offsets = _offsets(column)
+        return pa.ListArray.from_arrays(offsets, _filled(column.flatten(), kind.value_type), type=kind, mask=_mask(column))
+    if of.is_map(kind) and of.is_map(column.type):
+        keys, items = _filled(column.keys, kind.key_type), _filled(column.items, kind.item_type)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=_mask(column))
+    return column.cast(kind)
+
+
+def _offsets(column: Any) -> pa.Array:
+    """Where each list begins among the values of `flatten`, and where the last one ends."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)]) if len(column) else pa.array([0], pa.int32())
+
+
+def _mask(column: pa.Array) -> pa.Array | None:
+    return column.is_null() if column.null_count else None
+
+
+def _taken(schema: pa.Schema) -> pa.Schema:
+    try:
+        return nullable(stored(schema))
+    except WrongTypeError as e:
+        raise BadContent(f"it is not taken: {e}") from None
+
+
+def _not_read(kind: str, error: Exception) -> BadContent:
+    return BadContent(f"not readable as {kind} ({_line(error)})")
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
+
+
+def _new(name: str, kind: pa.DataType) -> str:
+    return f"the column {name!r} ({kind}) is not among the columns that the job, or its destination, has"
+
+
+# ------------------------------------------------------------------------------------------------------------------- many files
+def together(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = None) -> pa.Schema | None:
+    """The columns that hold the rows of all files: those of schemas that very many files have go first (schema, how many).
+
+    A schema that does not go together with those before it is left out: its files are quarantined. `there`: the destination's columns.
+    """
+    columns = there
+    for schema, _ in sorted(found, key=lambda each: (-each[1], str(each[0]))):
+        try:
+            columns = schema if columns is None else widened(columns, schema)
+        except DiffersError:
+            continue
+    if columns is None:
+        return None
+    typed = [field for field in columns if _is_typed(field)]
+    return pa.schema(typed) if typed else None
+
+
+def _is_typed(field: pa.Field) -> bool:
+    try:
+        storable(pa.schema([field]))
+    except WrongTypeError:
+        return False
+    return True
+
+
+def widened(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """The columns of both, in the order of the first; DiffersError names the column of which no type holds both."""
+    return pa.schema(_fields(list(one), list(other), ""))
+
+
+def _fields(one: list[pa.Field], other: list[pa.Field], within: str) -> list[pa.Field]:
+    theirs, lower = {f.name: f for f in other}, {f.name.lower(): f.name for f in one}
+    for field in other:
+        if (near := lower.get(field.name.lower(), field.name)) != field.name:
+            raise DiffersError(f"the column {within + field.name!r} is called {within + near!r} in other files")
+    found = [pa.field(f.name, _wider(f.type, theirs[f.name].type, within + f.name) if f.name in theirs else f.type) for f in one]
+    return found + [pa.field(f.name, f.type) for f in other if f.name.lower() not in lower]
+
+
+def _wider(one: Any, other: Any, at: str) -> pa.DataType:
+    of = pa.types
+    if one == other or of.is_null(other):
+        return one
+    if of.is_null(one):
+        return other
+    for like, wider in _WIDENING:
+        if like(one) and like(other) and (kind := wider(one, other)) is not None:
+            return kind
+    if of.is_struct(one) and of.is_struct(other):
+        return pa.struct(_fields([*one], [*other], f"{at}."))
+    if of.is_list(one) and of.is_list(other):
+        return pa.list_(_wider(one.value_type, other.value_type, f"{at}[]"))
+    if of.is_map(one) and of.is_map(other):
+        return pa.map_(_wider(one.key_type, other.key_type, f"{at}.key"), _wider(one.item_type, other.item_type, f"{at}.value"))
+    raise DiffersError(f"the column {at!r} is {other}, and {one} in other files")
+
+
+def _whole(one: Any, other: Any) -> pa.DataType | None:
+    """The smallest signed type that holds both, where they are not both unsigned."""
+    signs = [pa.types.is_signed_integer(kind) for kind in (one, other)]
+    if not any(signs):
+        return max(one, other, key=lambda kind: kind.bit_width)
+    bits = max(kind.bit_width * (1 if signed else 2) for kind, signed in zip((one, other), signs, strict=True))
+    return _BITS.get(bits)
+
+
+def _number(one: Any, other: Any) -> pa.DataType | None:
+    """A fraction that holds both: a whole number of up to 32 bits fits into a double."""
+    of = pa.types
+    if of.is_floating(one) and of.is_floating(other):
+        return max(one, other, key=lambda kind: kind.bit_width)
+    whole = one if of.is_integer(one) else other
+    return pa.float64() if whole.bit_width <= 32 else None
+
+
+def _decimal(one: Any, other: Any) -> pa.DataType | None:
+    scale, before = max(one.scale, other.scale), max(one.precision - one.scale, other.precision - other.scale)
+    return pa.decimal128(before + scale, scale) if before + scale <= 38 else None
+
+
+def _time(one: Any, other: Any) -> pa.DataType | None:
+    """A date becomes a time without a zone; times with and without a zone are not the same."""
+    of = pa.types
+    if of.is_timestamp(one) and of.is_timestamp(other):
+        return None
+    kind = one if of.is_timestamp(one) else other
+    return kind if kind.tz is None else None
+
+
+def _any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda kind: any(test(kind) for test in tests)
+
+
+_WIDENING: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], pa.DataType | None]], ...] = (
+    (pa.types.is_integer, _whole),
+    (_any_of(pa.types.is_floating, pa.types.is_integer), _number),
+    (pa.types.is_decimal, _decimal),
+    (_any_of(pa.types.is_timestamp, pa.types.is_date), _time),
+)
