@@ -45,8 +45,8 @@ def consolidate(
     source       a directory's path or URL, a glob, a list of them, or of (url, options) pairs
     dest         a directory of quire's own (made if it is not there), or a table (`quire.Table`, or where one lies)
     spark        a SparkSession; left out: `quire.session()`
-    transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | function(content, file) | "parquet" | "orc"
-                 (the rows of many small files in few large Parquet files; their columns are one by name, and frozen with the plan)
+    transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | "parquet" | "orc" (rows of many
+                 small files in few large Parquet files; their columns are one by name, frozen with the plan) | function(content, file)
     format       "lines" | "raw" | "parquet"; left out: what fits the transform
     compression  "none" | "gzip" | "zstd"
     target_size  bytes of a data file, "256 MiB"

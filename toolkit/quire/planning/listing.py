@@ -163,6 +163,7 @@ class Written:
     drops: list[tuple[str, str]] = field(default_factory=list)  # objects of the plan, and data files, of rows that leave
     sampled: int = 0  # bytes that were read to estimate how many are written for them
     sampled_out: int = 0
+    schemas: list[list[Any]] = field(default_factory=list)  # of files that hold columns (see `planning.columns`)
 
 
 @dataclass
@@ -182,7 +183,6 @@ class Listed:
     deleted: Some = field(default_factory=Some)  # gathered files that have gone
     unreadable: Some = field(default_factory=Some)  # (path, reason) of what could not be listed or planned
     written: Written = field(default_factory=Written)
-    schemas: list[list[Any]] = field(default_factory=list)  # of files that hold columns (see `planning.columns`)
     retries: int = 0  # how often a store could not do something at once
     more: int = 0  # something was left to another job, as one may only be so large
 
@@ -246,7 +246,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             _estimate(listing, root, rows, found)
             if listing.columnar:
                 prefix = len(root.url.rstrip("/")) + 1
-                found.schemas += columns.look(listing.columnar, root.store(found.again), prefix, rows, found.written)
+                found.written.schemas += columns.look(listing.columnar, root.store(found.again), prefix, rows, found.written)
     for gone in seen.gone(listing.fold, dest):
         found.deleted.add(gone.num_rows, gone.column("path")[:EXAMPLES].to_pylist())
     for some in (found.unreadable, found.differing.reported, found.deleted):

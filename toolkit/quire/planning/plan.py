@@ -145,7 +145,7 @@ def list_files(look: Look) -> tuple[Listed, float]:
         listed = _merge(look.runner, listing, found, lambda: bar.update(0))
         bar.to(len(found), retries=listed.retries)
     if wanted.columnar:
-        columns.freeze(look.log.store, look.log.at(look.base), look.job, look.plan, listed.schemas)
+        columns.freeze(look.log.store, look.log.at(look.base), look.job, look.plan, listed.written.schemas)
     written = listed.written
     ratio = wanted.ratio if wanted.ratio is not None else written.sampled_out / written.sampled if written.sampled else 1.0
     return listed, ratio

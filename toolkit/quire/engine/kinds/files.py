@@ -11,6 +11,7 @@ import xxhash
 from quire.coverage.tails import fingerprint, mark, unfinished
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import reading
+from quire.engine.kinds.decoded import gather
 from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
 from quire.engine.rows import LedgerRow, Record
@@ -26,7 +27,6 @@ from quire.sources.transforms.processing import QuarantinedRecord
 from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 _CUT = "Gather such files with change_detection='store', which cuts them into ranges"  # what to do with a raw file that is one record
-_TOO_LONG_RECORD = f"decodes to one record of more than {LONGEST:,} bytes, and no value may have more. Decode and split it at its source"
 _TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at its source, or gather such files with transform='raw'"
 digest = xxhash.xxh3_64_intdigest
 
@@ -108,7 +108,7 @@ class _FileReader:
                 content = split.settle(content, self.decompress, beginning=True)
             if isinstance(content, Vanished | Unreadable | BadContent):
                 raise content
-            done = self._decoded(split, content) if isinstance(content, Decoded) else self._as_it_is(split, content)
+            done = gather(self.attempt, split, content) if isinstance(content, Decoded) else self._as_it_is(split, content)
         except Vanished as e:
             self.attempt.defer(split.at, e)
         except (BadContent, Unreadable) as e:
@@ -132,28 +132,6 @@ class _FileReader:
         stream = (piece for piece in (content,)) if isinstance(content, bytes) else content
         with closing(stream):  # type: ignore[type-var]  # a stream is a generator
             return self._stream(split, stream)
-
-    def _decoded(self, split: FileSplit, decoded: Decoded) -> list[Span]:
-        """A compressed file: all of it is one record, or many, and its rows speak of its stored bytes."""
-        attempt, convert, content, file = self.attempt, self.convert, decoded.content, split.file
-        if isinstance(content, bytes):
-            write(attempt, file, [split.span], convert.records(content, file), {split.span: None}, decoded.said)
-            return [split.span]
-        measured = _Measured(content, lines=convert.transform == "lines")
-
-        def pieces() -> Iterator[bytes]:
-            try:
-                yield from measured
-            except (BadContent, Vanished, Unreadable) as e:
-                raise Again(split.at, e) from e
-
-        first = next(coming := pieces(), b"")
-        if convert.takes_text:
-            magic.check(first, convert.transform)
-        attempt.output.add_stream(chain((first,), coming), split.length, whole=True)
-        row = LedgerRow(file.path, file.version, *split.span, reason=decoded.said)
-        attempt.rows.add([row], Record(measured.newlines, measured.size, measured.checked.intdigest()))
-        return [split.span]
 
     def _whole(self, split: FileSplit, content: bytes) -> list[Span]:
         """A split that is held as a whole; what of it is done. Its length becomes what was taken."""
@@ -234,31 +212,6 @@ class _FileReader:
             return unfinished(split.store, split.request.name, split.file.version, split.file.size, split.start)
         except (Vanished, Unreadable) as e:
             raise Again(split.at, e) from e
-
-
-class _Measured:
-    """Pieces of one record, or with `lines` of lines of which the last one is ended; counted as they pass. BadContent for a long one."""
-
-    def __init__(self, pieces: Iterator[bytes], *, lines: bool) -> None:
-        self._pieces, self._lines = pieces, lines
-        self.size, self.newlines, self.checked = 0, 0, xxhash.xxh3_64()
-
-    def __iter__(self) -> Iterator[bytes]:
-        begun = 0  # bytes of the record that goes on
-        for piece in self._pieces:
-            newline = piece.find(b"\n") + 1 if self._lines else 0
-            if begun + (newline or len(piece)) > LONGEST:
-                raise BadContent(f"a line of it {_TOO_LONG}" if self._lines else f"it {_TOO_LONG_RECORD}")
-            begun = len(piece) - piece.rfind(b"\n") - 1 if newline else begun + len(piece)
-            yield self._counted(piece)
-        if self._lines and begun:
-            yield self._counted(b"\n")
-
-    def _counted(self, piece: bytes) -> bytes:
-        self.size += len(piece)
-        self.newlines += piece.count(b"\n")
-        self.checked.update(piece)
-        return piece
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
