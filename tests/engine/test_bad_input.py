@@ -320,7 +320,7 @@ def test_xml_bombs_and_external_entities_are_set_aside_at_once(tmp_path: Path) -
         "bomb.xml": f'<!DOCTYPE l [<!ENTITY l0 "lol">{lol}]><l>&l11;</l>',
         "quadratic.xml": f'<!DOCTYPE q [<!ENTITY a "{"a" * 9999}">]><q>{"&a;" * 9999}</q>',
         "file.xml": f'<!DOCTYPE x [<!ENTITY e SYSTEM "file://{secret}">]><x>&e;</x>',
-        "net.xml": '<!DOCTYPE x SYSTEM "http://127.0.0.1:9/x.dtd"><x/>',
+        "net.xml": '<!DOCTYPE x SYSTEM "http://127.0.0.1:9/x.dtd"><x>&e;</x>',
         "deep.xml": "<a>" * 100_000 + "</a>" * 100_000,
         "ok.xml": "<a/>",
     }

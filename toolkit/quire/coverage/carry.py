@@ -81,7 +81,7 @@ class Carrying:
             for row in staying:
                 if isinstance(taker, parquet.RowReader):
                     found = taker.take(row["offset"], row["records"]).combine_chunks()
-                    _compare(parquet.checksum(found), row, name)
+                    _compare(parquet.checksum(found, row["checksum"]), row, name)
                     (batch,) = found.to_batches()
                     yield row, batch
                 elif row["written"] > LONG:

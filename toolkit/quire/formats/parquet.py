@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -36,6 +37,7 @@ RECORDS = pa.schema(
 # Of which a dictionary is worth its making: the other columns' values are all different.
 _ALIKE = ["topic", "partition", "timestamp_type"]
 PASSING = "passing"  # a compression for files that one task reads once: written and read in half the time, and a third larger
+_COUNTS = struct.Struct("<qq")
 _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD", PASSING: "LZ4"}
 
 # What decoding quire's own Parquet may make of it; a segment of ours means some 30 times its bytes.
@@ -349,8 +351,11 @@ def of_records(schema: pa.Schema) -> bool:
     return all(field.name in RECORDS.names and field.type == RECORDS.field(field.name).type for field in schema)
 
 
-def checksum(rows: pa.Table | pa.RecordBatch) -> int:
-    """xxh3-64 of the rows: of the content where that is what they hold, else of the values, however Parquet laid them out."""
+def checksum(rows: pa.Table | pa.RecordBatch, expected: int | None = None) -> int:
+    """xxh3-64 of the rows: of the content where that is what they hold, else of the values, however Parquet laid them out.
+
+    `expected`: what a ledger says of them, which an earlier quire may have made of the values' texts; that is returned where it is right.
+    """
     digest = xxhash.xxh3_64()
     if not rows.num_rows:  # a piece of a split whose rows stand with another piece
         return digest.intdigest()
@@ -364,13 +369,61 @@ def checksum(rows: pa.Table | pa.RecordBatch) -> int:
                 digest.update(part)
     else:
         for name in rows.schema.names:
-            digest.update(repr((name, list(_values(rows, name)))).encode())
+            digest.update(name.encode())
+            for part in _parts(_whole(rows.column(name))):
+                digest.update(part)
+        if expected is not None and digest.intdigest() != expected and _of_texts(rows) == expected:
+            return expected
     return digest.intdigest()
+
+
+def _of_texts(rows: pa.Table | pa.RecordBatch) -> int:
+    digest = xxhash.xxh3_64()
+    for name in rows.schema.names:
+        digest.update(repr((name, list(_values(rows, name)))).encode())
+    return digest.intdigest()
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _parts(column: Any) -> Iterator[Any]:
+    """The values of a column as bytes, so that none becomes an object of Python's: how many, which are there, and those that are."""
+    kind, of, n = column.type, pa.types, len(column)
+    yield _COUNTS.pack(n, column.null_count)
+    if column.null_count:
+        yield pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes()
+        column = column if of.is_struct(kind) else column.drop_null()  # what lies behind a null may be anything
+    if of.is_null(kind) or not len(column):
+        return
+    if of.is_struct(kind):
+        for child in column.flatten():
+            yield from _parts(child)
+    elif of.is_list(kind) or of.is_map(kind):
+        column = column.take(pa.array(np.arange(len(column)))) if of.is_map(kind) else column  # the keys of a part are those of all
+        yield np.diff(_ends(column)).tobytes()
+        for child in (column.keys, column.items) if of.is_map(kind) else (column.flatten(),):
+            yield from _parts(child)
+    elif of.is_string(kind) or of.is_binary(kind):
+        ends = _ends(column)
+        yield np.diff(ends).tobytes()
+        yield memoryview(column.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
+    elif of.is_boolean(kind):
+        yield column.to_numpy(zero_copy_only=False).tobytes()
+    else:
+        width = kind.bit_width // 8
+        yield memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+
+
+def _ends(column: Any) -> Any:
+    """Where each value of a column begins in what holds all of them, and where the last one ends."""
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> Iterator[Any]:
     """The values of a column of records as bytes, so that none becomes an object of Python's: which are there, lengths, contents."""
-    column = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    column = _whole(column)
     yield np.array([len(column), column.null_count]).tobytes()
     if column.null_count == len(column):
         return

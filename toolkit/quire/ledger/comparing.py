@@ -271,7 +271,7 @@ class Comparison:
         taker = self._taker(name)
         try:
             if isinstance(taker, parquet.RowReader):
-                return parquet.checksum(taker.take(row["offset"], row["records"]))
+                return parquet.checksum(taker.take(row["offset"], row["records"]), row["checksum"])
             digest = xxhash.xxh3_64()
             for piece in taker.take(row["offset"], row["skip"], row["written"]):
                 digest.update(piece)

@@ -152,7 +152,7 @@ def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Itera
     for row in rows.to_pylist():
         try:
             if isinstance(taker, parquet.RowReader):
-                found = parquet.checksum(taker.take(row["offset"], row["records"]))
+                found = parquet.checksum(taker.take(row["offset"], row["records"]), row["checksum"])
             else:
                 check = xxhash.xxh3_64()
                 for piece in taker.take(row["offset"], row["skip"], row["written"]):

@@ -8,6 +8,7 @@ holds both, within structs, lists and maps, too. The columns are frozen with the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -166,6 +167,11 @@ def _mask(column: pa.Array) -> pa.Array | None:
 
 
 def _taken(schema: pa.Schema) -> pa.Schema:
+    return _stored(schema.remove_metadata())
+
+
+@functools.lru_cache(1_000)  # most files of a tree have the columns of another one
+def _stored(schema: pa.Schema) -> pa.Schema:
     try:
         return nullable(stored(schema))
     except WrongTypeError as e:

@@ -1,0 +1,192 @@
+"""Small files of the kinds that people have into few large ones: gzip of JSON lines, and Parquet.
+
+    python tests/benchmarks/formats.py                      (20 minutes)
+    python tests/benchmarks/formats.py --gzip 20000 --parquet 5000 --rounds 1
+
+Each way runs in a process of its own; the start of its session does not count, all after it does. All ways write the same rows. quire
+has its ledger, checksums, fsync and commit on, as always; no other way has any of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from common import (
+    CORES,
+    HEAP,
+    Verdict,
+    alternate,
+    arguments,
+    cpu_seconds,
+    data_bytes,
+    listed,
+    machine,
+    median,
+    session,
+    table,
+    warm,
+    workplace,
+)
+
+ROWS, LINES = 200, 16  # of a Parquet file; of a gzip file, some 2 KB
+TARGET = "128 MiB"
+
+
+def zcat(source: Path, out: Path) -> None:
+    """All files through one pipe into one file, without any check."""
+    with out.open("wb") as sink:
+        find = subprocess.Popen(["find", str(source), "-name", "*.gz", "-print0"], stdout=subprocess.PIPE)
+        subprocess.run(["xargs", "-0", "-n", "2000", "zcat"], stdin=find.stdout, stdout=sink, check=True)
+        find.wait()
+
+
+def duck(source: Path, out: Path) -> None:
+    """COPY of all files into files of about the same size."""
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.execute(f"set threads={CORES}")
+    connection.execute(
+        f"copy (select * from read_parquet('{source}/*/*.parquet')) to '{out}' (format parquet, compression zstd, file_size_bytes '128MB')"
+    )
+
+
+def arrow(source: Path, out: Path) -> None:
+    """A dataset of all files, written as one."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    pa.set_cpu_count(CORES)
+    rows = ds.dataset(str(source), format="parquet")
+    options = ds.ParquetFileFormat().make_write_options(compression="zstd")
+    ds.write_dataset(rows.scanner(), str(out), format="parquet", file_options=options, max_rows_per_group=1 << 20)
+
+
+def spark_text(spark: Any, source: Path, out: Path) -> None:
+    """As users write it."""
+    spark.read.option("recursiveFileLookup", "true").text(str(source)).coalesce(2 * CORES).write.text(str(out))
+
+
+def spark_parquet(spark: Any, source: Path, out: Path) -> None:
+    """The same of Parquet."""
+    spark.read.option("recursiveFileLookup", "true").parquet(str(source)).coalesce(2 * CORES).write.option("compression", "zstd").parquet(
+        str(out)
+    )
+
+
+QUIRE = "quire"
+OTHERS: dict[str, dict[str, Callable[..., None]]] = {
+    "gzip": {"Spark text().coalesce().write": spark_text, "find + zcat": zcat},
+    "parquet": {"Spark parquet().coalesce().write": spark_parquet, "DuckDB COPY": duck, "pyarrow dataset": arrow},
+}
+WITH_SPARK = ("Spark", QUIRE)
+
+
+def populate(kind: str, root: Path, files: int) -> Path:
+    """A tree of small files, a thousand in a directory."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for i in range(files):
+        folder = root / f"{i // 1000:03}"
+        if i % 1000 == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+        if kind == "gzip":
+            lines = (
+                json.dumps(
+                    {"id": i * LINES + k, "name": f"name {k * 7919 % 1003}", "city": "berlin", "fare": k * 0.37, "note": "x" * (k * 5 % 40)}
+                )
+                for k in range(LINES)
+            )
+            (folder / f"{i:06}.json.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6, mtime=0))
+        else:
+            ids = np.arange(i * ROWS, (i + 1) * ROWS)
+            columns: dict[str, Any] = {
+                "id": ids,
+                "city": [("sf", "nyc", "berlin", "tokyo")[x % 4] for x in ids],
+                "name": [f"name {x * 7919 % 100_003}" for x in ids],
+            }
+            columns |= {f"n{k}": ids * (k + 1) % 1013 for k in range(4)} | {f"f{k}": ids * 0.37 % (90 + k) for k in range(4)}
+            columns["at"] = pa.array(1_767_225_600_000_000 + ids * 1000, pa.timestamp("us", "UTC"))
+            pq.write_table(pa.table(columns), folder / f"{i:06}.parquet")
+    warm(root)
+    return root
+
+
+def measure(kind: str, way: str, source: Path, out: Path, files: int) -> Mapping[str, float]:
+    """One way, once."""
+    spark = session() if way.startswith(WITH_SPARK) else None
+    started, cpu = time.monotonic(), cpu_seconds()
+    if way == QUIRE:
+        import quire
+
+        transform = {"gzip": "lines", "parquet": "parquet"}[kind]
+        report = quire.consolidate(str(source), str(out), transform=transform, target_size=TARGET, spark=spark, progress=False)
+        assert (report.files, report.quarantined_count) == (files, 0), report
+    else:
+        OTHERS[kind][way](*((spark, source, out) if spark else (source, out)))
+    took, cpu = time.monotonic() - started, cpu_seconds() - cpu
+    return {
+        "seconds": round(took, 2),
+        "cpu": round(cpu, 1),
+        "bytes": out.stat().st_size if out.is_file() else data_bytes(out),
+        "rows": _rows(kind, out),
+    }
+
+
+def _rows(kind: str, out: Path) -> int:
+    """What was written is all there."""
+    if kind == "gzip":
+        found = [out] if out.is_file() else sorted(out.glob("part-*"))
+        return sum(path.read_bytes().count(b"\n") for path in found)
+    import duckdb
+
+    pattern = f"{out}/*.parquet" if out.is_dir() else str(out)
+    return int(duckdb.connect().sql(f"select count(*) from read_parquet('{pattern}')").fetchone()[0])  # type: ignore[index]
+
+
+def main() -> int:
+    """Run all ways alternately, and print the ratios."""
+    counts = {"gzip": 100_000, "parquet": 20_000}
+    args = arguments(__doc__, rounds={"type": int, "default": 3}, **{kind: {"type": int, "default": n} for kind, n in counts.items()})
+    if args.way:
+        job = json.loads(args.job)
+        print(json.dumps(measure(job["kind"], args.way, Path(job["source"]), Path(job["out"]), job["files"])))
+        return 0
+    print(f"{machine()}; heap {HEAP}")
+    verdict = Verdict()
+    with workplace(args.at) as place:
+        for kind in counts:
+            if not (files := getattr(args, kind)):
+                continue
+            print(f"\n{files:,} files of {kind}, {args.rounds} rounds", flush=True)
+            source = populate(kind, place / kind, files)
+            found = alternate(__file__, [QUIRE, *OTHERS[kind]], args.rounds, place, source=str(source), files=files, kind=kind)
+            rows = {result["rows"] for results in found.values() for result in results}
+            assert len(rows) == 1, f"the ways have written different numbers of rows: {rows}"
+            middle = {way: median([r["seconds"] for r in results]) for way, results in found.items()}
+            lines = []
+            for way, results in found.items():
+                each, cpu, size = [r["seconds"] for r in results], median([r["cpu"] for r in results]), results[0]["bytes"] / 1e6
+                times = f"{middle[way] / middle[QUIRE]:.2f}"
+                lines.append([way, f"{middle[way]:.2f}", listed(each, "{:.2f}"), f"{cpu:.1f} s", f"{size:.0f} MB", times])
+            print("\n" + table(["way", "seconds (median)", "rounds", "CPU time", "written", "quire is × as fast"], lines), flush=True)
+            spark, *others = OTHERS[kind]
+            ratio = middle[spark] / middle[QUIRE]
+            reach = 3 if kind == "gzip" else 2
+            verdict.check(f"{kind}: × Spark", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
+            ratio, reach = min(middle[way] for way in others) / middle[QUIRE], 0.4 if kind == "gzip" else 1
+            verdict.check(f"{kind}: × {'zcat' if kind == 'gzip' else 'the fastest'}", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
+    return verdict.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
