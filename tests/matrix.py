@@ -7,6 +7,7 @@ A new pipeline or committer is a line in a table here, a kind of store one in `s
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import random
 import sys
@@ -59,6 +60,20 @@ def consolidate(**options: Any) -> Callable[[str, str, str], quire.Report]:
 
 def _xml(tree: sim.Tree) -> None:
     documents(tree, xml=True)
+
+
+def _gzip(tree: sim.Tree) -> None:
+    for i, lines in enumerate((b"one line\n", b"", b"a line\nand one without end", b"member\n")):
+        tree.put(f"d{i % 2}/f{i}.gz", gzip.compress(lines, mtime=0) * (1 + i // 3))
+
+
+def _columns(tree: sim.Tree) -> None:
+    for i, wide in enumerate((pa.int32(), pa.int64(), pa.int32())):
+        name = f"d{i % 2}/f{i}.parquet"
+        rows = {"path": [f"{tree.url}/{name}"] * i, "content": [b"row %d\n" % n for n in range(i)], "n": pa.array(range(i), wide)}
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(rows if i else {**rows, "path": pa.array([], pa.string()), "content": pa.array([], pa.binary())}), sink)
+        tree.put(name, sink.getvalue().to_pybytes())
 
 
 # ------------------------------------------------------------------------------------------------- what changes a ledger
@@ -284,6 +299,8 @@ PIPELINES = {
         Pipeline("raw+gzip", "raw", documents, consolidate(transform="raw", compression="gzip", target_size="80 B")),
         Pipeline("parquet", "raw", documents, consolidate(transform="raw", format="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),
+        Pipeline("gzip", "gzip", _gzip, consolidate(transform="lines", target_size="30 B")),
+        Pipeline("columns", "columns", _columns, consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size="250 B")),
         Pipeline("forget", "lines", documents, forgets),
         Pipeline("compact", "lines", documents, compacts),

@@ -64,7 +64,8 @@ def test_it_is_of_the_values_alone(kind: pa.DataType, values: list[object]) -> N
 def test_values_do_not_run_into_one_another() -> None:
     tables = [
         {"a": ["ab", "c"]}, {"a": ["a", "bc"]}, {"a": ["abc", ""]}, {"a": ["abc", None]}, {"a": [None, "abc"]}, {"b": ["ab", "c"]},
-        {"a": [["a"], ["b"]]}, {"a": [["a", "b"], []]}, {"a": [[], ["a", "b"]]}, {"a": [["a", "b"], None]}, {"a": [1, 2]}, {"a": [1, 2], "b": [1, 2]},
+        {"a": [["a"], ["b"]]}, {"a": [["a", "b"], []]}, {"a": [[], ["a", "b"]]}, {"a": [["a", "b"], None]},
+        {"a": [1, 2]}, {"a": [1, 2], "b": [1, 2]},
         {"a": [{"x": 1}, None]}, {"a": [{"x": 1}, {"x": None}]}, {"a": [None, {"x": 1}]},
     ]  # fmt: skip
     assert len({checksum(pa.table(each)) for each in tables}) == len(tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import re
 import zlib
@@ -255,6 +256,10 @@ def expected(transform: str, content: bytes) -> bytes | None:
         return b"".join(line + b"\n" for line in content.upper().splitlines() if not line.startswith(b"-"))
     if transform == "xml":
         return None if b"BROKEN" in content or not content else content.strip() + b"\n"
+    if transform == "gzip":  # the lines that it decodes to
+        return expected("lines", gzip.decompress(content))
+    if transform == "columns":
+        return b"".join(row["content"] for row in rows_of(content))
     if transform == "lines" and content and not content.endswith(b"\n"):
         return content + b"\n"
     return content

@@ -18,7 +18,6 @@ from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-import cramjam
 import pyarrow as pa
 
 from quire.coverage.finished import DECODED
@@ -43,7 +42,7 @@ HELD = 4 << 20  # decoded bytes that are held; what is longer comes as a stream,
 PIECE, STORED = 1 << 20, 64 << 10  # decoded and stored bytes at once
 MEMORY = 256 << 20  # bytes that a decoder may take
 RATIO, FREE = 500, 64 << 20  # a file may decode to so many times its bytes, and to so many bytes in any case
-_DAMAGED = (OSError, EOFError, ValueError, lzma.LZMAError, cramjam.DecompressionError, *ARROW)
+_DAMAGED = (OSError, EOFError, ValueError, lzma.LZMAError, *ARROW)
 
 
 class Decoded(NamedTuple):
@@ -281,12 +280,18 @@ _BEGIN = b"\xff\x06\x00\x00sNaPpY"  # of a snappy stream, whose other chunks hav
 
 def _snappy(_: str, source: _Source) -> Iterator[bytes]:
     """Chunk by chunk, each with its checksum."""
+    import cramjam  # where it is needed: every task would start later
+
     while head := source.exactly(4):
         chunk = head + source.exactly(int.from_bytes(head[1:], "little"))
         if len(chunk) < 4 + int.from_bytes(head[1:], "little"):
             raise EOFError
         if head[0] in (0x00, 0x01):
-            yield bytes(cramjam.snappy.decompress(_BEGIN + chunk))
+            try:
+                piece = bytes(cramjam.snappy.decompress(_BEGIN + chunk))
+            except cramjam.DecompressionError as e:
+                raise ValueError(str(e)) from e
+            yield piece
         elif head[0] < 0x80 or (head[0] == 0xFF and chunk != _BEGIN):
             raise ValueError("a chunk that no reader may pass over")
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.orc
 import pyarrow.parquet as pq
 
 from quire.formats.damage import ARROW
@@ -32,7 +31,7 @@ _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 def schema_of(kind: str, file: Any) -> pa.Schema:
     """The columns of a file, as they are stored; BadContent where it is damaged, or has a column that is not taken."""
     try:
-        schema = _instants(opened := _parquet(file), opened.schema_arrow) if kind == "parquet" else pyarrow.orc.ORCFile(file).schema
+        schema = _instants(opened := _parquet(file), opened.schema_arrow) if kind == "parquet" else _orc(file).schema
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
     return _taken(schema)
@@ -41,7 +40,7 @@ def schema_of(kind: str, file: Any) -> pa.Schema:
 def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch:
     """All rows of a file in `columns`, or in its own; BadContent says which column does not fit."""
     try:
-        table = _read(pa.BufferReader(content)) if kind == "parquet" else pyarrow.orc.ORCFile(pa.BufferReader(content)).read()
+        table = _read(pa.BufferReader(content)) if kind == "parquet" else _orc(pa.BufferReader(content)).read()
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
     columns = _taken(table.schema) if columns is None else columns
@@ -52,6 +51,12 @@ def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch
         raise BadContent(f"a column of it holds more than 2 GiB, in {table.num_rows:,} rows. Write smaller files at its source")
     arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
     return pa.record_batch(arrays, schema=columns)
+
+
+def _orc(source: Any) -> Any:
+    from pyarrow.orc import ORCFile  # where it is needed: every task would start later
+
+    return ORCFile(source)
 
 
 def _parquet(source: Any) -> pq.ParquetFile:
