@@ -49,6 +49,8 @@ HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 UNCOVERED = "coverage/uncovered.py"
 RETIRE, DELTA, ICEBERG = "commit/retire.py", "engine/exports/delta.py", "engine/exports/iceberg.py"
 OFFERED = "engine/exports/offered.py"
+DECODING, COLUMNAR = "sources/compression.py", "sources/transforms/columnar.py"
+COMPRESSED, COLUMNS = "tests/sources/test_compression.py", "tests/sources/transforms/test_columnar.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -354,6 +356,24 @@ MUTANTS = (
     m("no fsync of a new directory's name", DURABLE, "            sync_folder(os.path.dirname(folder))\n", "            pass\n", first="tests/commit/test_matrix.py"),
     m("no fsync of the name of a directory that another has made", DURABLE, "        try:\n            sync_folder(", "        try:\n            ours and sync_folder(", first="tests/commit/test_matrix.py"),
     m("a place that cannot be looked up is missing", LOCAL, "    with suppress(FileNotFoundError, NotADirectoryError):\n        return stat_bits", "    with suppress(OSError):\n        return stat_bits", first="tests/engine/test_nothing_there.py"),
+    m("compressed: a name that says another codec passes", DECODING, "        if named in (None, codec):\n", "        if True:\n", first=COMPRESSED),
+    m("compressed: a bomb is decoded to its end", DECODING, "            if size > FREE + RATIO * source.at:\n", "            if False:\n", first=COMPRESSED),
+    m("compressed: what is held is not bounded", DECODING, "            if most is not None and size > most:\n", "            if False:\n", first=COMPRESSED),
+    m("compressed: a snappy stream may end within a chunk", DECODING, "        if len(chunk) < 4 + int.from_bytes(head[1:], \"little\"):\n            raise EOFError\n", "", first=COMPRESSED),
+    m("compressed: what follows an xz stream is passed over", DECODING, "        data = decoder.unused_data or source.read(STORED)\n", "        data = b\"\"\n", first=COMPRESSED),
+    m("compressed: a range of a file is decoded", DECODING, "or request.length != request.size or not request.size:", "or not request.size:", first=COMPRESSED),
+    m("compressed: the ledger keeps fingerprints of what a file decodes to", "engine/kinds/files.py", "fingerprint(content) if marks and not said else None\n                if add", "fingerprint(content) if marks else None\n                if add", first=COMPRESSED),
+    m("compressed: a long file without a name for it is cut", "planning/listing.py", " or whole(split) else n\n", " else n\n", first=COMPRESSED),
+    m("compressed: a record is read at the bytes that stand for it", "engine/kinds/splits.py", "                self._check_plain(split)\n", "", first=COMPRESSED),
+    m("compressed: a purged file is read as its own bytes", "ledger/purging.py", 'if state != "done" else "", how_decoded(row))', 'if state != "done" else "", "")', first=COMPRESSED),
+    m("compressed: a range that begins like a member is one", "formats/members.py", "        gzip = whole and data.startswith(GZIP)\n", "        gzip = data.startswith(GZIP)\n", first=COMPRESSED),
+    m("xml: the entities of attributes' defaults are taken", "sources/transforms/xml.py", "            _refuse_entities(document, *defaults.span())\n", "            pass\n", first="tests/sources/transforms/test_transform_xml.py"),
+    m("xml: a DOCTYPE's word on white space is not heard", "sources/transforms/xml.py", 'preserve=True) if b"xml:space" in doctype', 'preserve=True) if False', first="tests/sources/transforms/test_transform_xml.py"),
+    m("columns: one that is new leaves without a word", COLUMNAR, "        raise BadContent(_new(unknown, own.field(unknown).type))\n", "        pass\n", first=COLUMNS),
+    m("columns: an old instant loses its zone", COLUMNAR, "    if old.isdisjoint(plain):\n", "    if True:\n", first=COLUMNS),
+    m("columns: days of an older calendar are taken", COLUMNAR, "    if any(key in said for key in _LEGACY):\n", "    if False:\n", first=COLUMNS),
+    m("columns: a destination's columns grow in silence", "planning/columns.py", "    if there is not None and columns != there:\n", "    if False:\n", first=COLUMNS),
+    m("columns: what lies behind a null counts", "formats/parquet.py", "column if of.is_struct(kind) else column.drop_null()", "column", first="tests/formats/test_checksum.py"),
     m("a reject that comes too late is lost", "sources/transforms/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),
     m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/commit/test_matrix.py"),
     m("put writes in place", LOCAL, "                    os.replace(self._temporary(data), path)\n",
