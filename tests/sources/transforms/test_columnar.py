@@ -235,6 +235,16 @@ def test_spark_and_quire_read_what_was_gathered(tmp_path: Path, spark: SparkSess
     assert quire.read(dest, spark=spark).where("id = 3").head().name == "n3"  # type: ignore[union-attr]
 
 
+def test_rows_of_small_files_go_into_a_table(tmp_path: Path) -> None:
+    one, two = (pa.table({"id": ids, "ts": [n, n], "v": [f"{n}"] * 2}) for n, ids in ((1, [1, 2]), (2, [2, 3])))
+    source = write(tmp_path / "in", {"1.parquet": packed(one), "2.parquet": packed(two.append_column("w", pa.array([0.5, 1.5])))})
+    table = quire.Table.create(tmp_path / "t", key="id", ordering="ts")
+    quire.consolidate(source, table, transform="parquet", progress=False, **LOCAL)
+    Ledger(tmp_path / "t").export("delta")
+    rows = deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["v"], row["w"]) for row in rows) == [(1, "1", None), (2, "2", 0.5), (3, "2", 1.5)]
+
+
 # ------------------------------------------------------------------------------------------------------------------ other writers
 @pytest.mark.parametrize(("kind", "files"), [("parquet", 4), ("orc", 4)])
 def test_files_of_other_writers_are_read(kind: str, files: int) -> None:
