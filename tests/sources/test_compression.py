@@ -33,8 +33,15 @@ from quire.storage import ReadRequest, Store, Vanished, bare
 
 LOCAL: dict[str, Any] = {"spark": quire.LocalRunner()}
 HERE: dict[str, Any] = {**LOCAL, "progress": False}
+
+
+def zipped(data: bytes, level: int = 9) -> bytes:
+    """The same at any time: a header may say when it was made."""
+    return gzip.compress(data, level, mtime=0)
+
+
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstandard.compress,
+    "gzip": zipped, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstandard.compress,
     "lz4": lambda data: bytes(cramjam.lz4.compress(data)), "snappy": lambda data: bytes(cramjam.snappy.compress(data)),
 }  # fmt: skip
 ENDING = {"gzip": "gz", "bzip2": "bz2", "xz": "xz", "zstd": "zst", "lz4": "lz4", "snappy": "sz"}
@@ -143,7 +150,7 @@ def test_a_decoder_that_wants_much_memory_is_refused(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- names and contents
 def test_a_name_and_a_content_that_disagree_are_told(tmp_path: Path) -> None:
-    files = {"a.gz": b"plain\n", "b.gz": zstandard.compress(b"x\n"), "c.zst": b"PK\x03\x04rest", "d.txt": gzip.compress(b"d\n")}
+    files = {"a.gz": b"plain\n", "b.gz": zstandard.compress(b"x\n"), "c.zst": b"PK\x03\x04rest", "d.txt": zipped(b"d\n")}
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
     assert gather(source, dest).files == 1
     assert lines_of(dest) == [b"d"]
@@ -158,14 +165,14 @@ def test_a_name_and_a_content_that_disagree_are_told(tmp_path: Path) -> None:
 
 
 def test_a_codec_that_was_said_holds_for_all(tmp_path: Path) -> None:
-    source, dest = write(tmp_path / "in", {"a": gzip.compress(b"a\n"), "b": b"b\n", "c.zst": zstandard.compress(b"c\n")}), tmp_path / "out"
+    source, dest = write(tmp_path / "in", {"a": zipped(b"a\n"), "b": b"b\n", "c.zst": zstandard.compress(b"c\n")}), tmp_path / "out"
     assert gather(source, dest, decompress="gzip").files == 1
     assert "decompress='gzip' says gzip, and its content is not compressed" in reasons(dest)["b"]
     assert "its content is zstd" in reasons(dest)["c.zst"]
 
 
 def test_none_takes_nothing_for_text_that_is_none(tmp_path: Path) -> None:
-    source, dest = write(tmp_path / "in", {"a.gz": gzip.compress(b"a\n"), "b": b"b\n"}), tmp_path / "out"
+    source, dest = write(tmp_path / "in", {"a.gz": zipped(b"a\n"), "b": b"b\n"}), tmp_path / "out"
     assert gather(source, dest, decompress="none").files == 1
     assert "of the kind gzip" in reasons(dest)["a.gz"]
     assert Ledger(dest).retry(source, **HERE).gathered == 1, "left out, it is as usual"
@@ -183,7 +190,7 @@ def test_what_decodes_to_another_kind_is_told(tmp_path: Path) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("x"))
-    source = write(tmp_path / "in", {"x.tar.gz": packed.getvalue(), "twice.gz": gzip.compress(gzip.compress(b"a\n")), "b": b"b\n"})
+    source = write(tmp_path / "in", {"x.tar.gz": packed.getvalue(), "twice.gz": zipped(zipped(b"a\n")), "b": b"b\n"})
     dest = tmp_path / "out"
     assert gather(source, dest).files == 1
     assert "of the kind tar" in reasons(dest)["x.tar.gz"]
@@ -192,7 +199,7 @@ def test_what_decodes_to_another_kind_is_told(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------------------- transforms
 def test_documents_are_decoded_before_they_are_parsed(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.json.gz": gzip.compress(b'{"n": 1,\n "x": 2}'), "b.json": b'{"n": 2}'})
+    source = write(tmp_path / "in", {"a.json.gz": zipped(b'{"n": 1,\n "x": 2}'), "b.json": b'{"n": 2}'})
     gather(source, tmp_path / "json", transform="json")
     assert [json.loads(line) for line in lines_of(tmp_path / "json")] == [{"n": 1, "x": 2}, {"n": 2}]
     source = write(tmp_path / "xml in", {"a.xml.bz2": bz2.compress(b"<a>\n <b/>\n</a>")})
@@ -201,7 +208,7 @@ def test_documents_are_decoded_before_they_are_parsed(tmp_path: Path) -> None:
 
 
 def test_raw_keeps_the_bytes_unless_it_is_asked(tmp_path: Path) -> None:
-    packed = gzip.compress(b"a\nb\n")
+    packed = zipped(b"a\nb\n")
     source = write(tmp_path / "in", {"a.gz": packed, "b": b"plain"})
     gather(source, tmp_path / "kept", transform="raw")
     assert Ledger(tmp_path / "kept").read(source / "a.gz") == packed
@@ -220,7 +227,7 @@ def test_raw_keeps_the_bytes_unless_it_is_asked(tmp_path: Path) -> None:
 def test_members_that_are_kept_lie_in_files_that_are_gzip_for_everybody(long: bool, tmp_path: Path) -> None:
     n = 400_000 if long else 40
     texts = [b"".join(b"%d %d\n" % (i, j * 7919 % 10_007) for j in range(n)) for i in range(4)]
-    files = {f"{i}.{'gz' if i % 2 else 'gzip'}": gzip.compress(text, 1) for i, text in enumerate(texts)}
+    files = {f"{i}.{'gz' if i % 2 else 'gzip'}": zipped(text, 1) for i, text in enumerate(texts)}
     source, dest = write(tmp_path / "in", {**files, "1 plain": b"x\n", "2 other": b"y"}), tmp_path / "out"
     gather(source, dest, transform="raw", target_size="64 KiB" if long else "256 MiB")
 
@@ -232,26 +239,26 @@ def test_members_that_are_kept_lie_in_files_that_are_gzip_for_everybody(long: bo
         assert Ledger(dest).verify(**LOCAL).ok
 
     looks_right()
-    gather(write(source, {"later.gz": gzip.compress(b"")}), dest, transform="raw")
+    gather(write(source, {"later.gz": zipped(b"")}), dest, transform="raw")
     texts.append(b"")
     Ledger(dest).compact(**HERE)
     looks_right()
 
 
 def test_a_function_is_given_what_is_stored_unless_it_is_asked(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.gz": gzip.compress(b"abc")})
+    source = write(tmp_path / "in", {"a.gz": zipped(b"abc")})
 
     def size(content: bytes, _: quire.FileInfo) -> bytes:
         return b"%d\n" % len(content)
 
     gather(source, tmp_path / "kept", transform=size)
     gather(source, tmp_path / "decoded", transform=size, decompress="auto")
-    assert (text(tmp_path / "kept"), text(tmp_path / "decoded")) == (b"%d\n" % len(gzip.compress(b"abc")), b"3\n")
+    assert (text(tmp_path / "kept"), text(tmp_path / "decoded")) == (b"%d\n" % len(zipped(b"abc")), b"3\n")
 
 
 def test_what_is_held_has_its_limit_in_decoded_bytes(tmp_path: Path) -> None:
     many = b"[" + b"1," * 50_000 + b"1]"
-    source = write(tmp_path / "in", {"a.json.gz": gzip.compress(many), "b.json.xz": lzma.compress(many), "c.json": b"1"})
+    source = write(tmp_path / "in", {"a.json.gz": zipped(many), "b.json.xz": lzma.compress(many), "c.json": b"1"})
     dest = tmp_path / "out"
     assert gather(source, dest, transform="json", max_file_size="50 KB").files == 1
     assert all("larger than max_file_size" in why and "decodes to more than 50,000 bytes" in why for why in reasons(dest).values())
@@ -263,7 +270,7 @@ def test_what_is_held_has_its_limit_in_decoded_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_long_file_is_one_split_and_is_never_held(name: str, compression: str, tmp_path: Path) -> None:
     content = b"".join(b"%d %s\n" % (i, zlib.crc32(b"%d" % i).to_bytes(4, "big").hex().encode()) for i in range(600_000))[:-1]
-    source = write(tmp_path / "in", {name: gzip.compress(content, 1), "short": b"x\n"})
+    source = write(tmp_path / "in", {name: zipped(content, 1), "short": b"x\n"})
     dest, target = tmp_path / "out", "1 MiB"
     assert look(source, dest, target_size=target, compression=compression).files()["start"].eq(0).all()
     assert gather(source, dest, target_size=target, compression=compression).files == 2
@@ -276,7 +283,7 @@ def test_a_long_file_is_one_split_and_is_never_held(name: str, compression: str,
 
 def test_a_long_one_that_breaks_late_leaves_nothing(tmp_path: Path) -> None:
     content = bytes(range(256)) * 80_000
-    packed = gzip.compress(content, 1)
+    packed = zipped(content, 1)
     source, dest = write(tmp_path / "in", {"a.gz": packed[:-8] + b"12345678", "b": b"x\n"}), tmp_path / "out"
     gather(source, dest, transform="raw", decompress="auto")
     assert text(dest) == b"x\n"
@@ -284,10 +291,10 @@ def test_a_long_one_that_breaks_late_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_one_that_grew_is_changed_and_no_tail(tmp_path: Path) -> None:
-    source, dest = write(tmp_path / "in", {"a.gz": gzip.compress(b"a\n"), "b": b"b\n"}), tmp_path / "out"
+    source, dest = write(tmp_path / "in", {"a.gz": zipped(b"a\n"), "b": b"b\n"}), tmp_path / "out"
     how: dict[str, Any] = {"on_append": "tail"}
     gather(source, dest, **how)
-    write(source, {"a.gz": gzip.compress(b"a\n") + gzip.compress(b"more\n"), "b": b"b\nmore\n"})
+    write(source, {"a.gz": zipped(b"a\n") + zipped(b"more\n"), "b": b"b\nmore\n"})
     report = gather(source, dest, **how)
     assert (report.bytes, report.changed_count) == (5, 1), report
     assert lines_of(dest) == [b"a", b"b", b"more"]
@@ -296,15 +303,15 @@ def test_one_that_grew_is_changed_and_no_tail(tmp_path: Path) -> None:
 
 
 def test_files_known_by_their_content_are_decoded_too(tmp_path: Path) -> None:
-    source, dest = write(tmp_path / "in", {"a.gz": gzip.compress(b"a\n"), "b": b"b\n"}), tmp_path / "out"
+    source, dest = write(tmp_path / "in", {"a.gz": zipped(b"a\n"), "b": b"b\n"}), tmp_path / "out"
     assert gather(source, dest, change_detection="content").files == 2
-    write(source, {"a.gz": gzip.compress(b"a\n")})
+    write(source, {"a.gz": zipped(b"a\n")})
     assert gather(source, dest, change_detection="content").changed_count == 0
     assert lines_of(dest) == [b"a", b"b"]
 
 
 def test_a_plan_guesses_what_will_be_written(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {f"{i}.gz": gzip.compress(b"abc\n" * 2_500) for i in range(20)} | {"plain": b"x\n" * 500})
+    source = write(tmp_path / "in", {f"{i}.gz": zipped(b"abc\n" * 2_500) for i in range(20)} | {"plain": b"x\n" * 500})
     plan = look(source, tmp_path / "out")
     assert 180_000 < plan.estimate < 220_000
     assert look(write(tmp_path / "plain", {"a": b"x\n" * 500}), tmp_path / "out").estimate == 1000
@@ -312,7 +319,7 @@ def test_a_plan_guesses_what_will_be_written(tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------------------------------------------------- purges
 def test_a_purge_compares_what_it_decodes_to(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.gz": gzip.compress(b"a\nb"), "b.txt": b"b\n", "c.gz": b"broken"})
+    source = write(tmp_path / "in", {"a.gz": zipped(b"a\nb"), "b.txt": b"b\n", "c.gz": b"broken"})
     dest = tmp_path / "out"
     gather(source, dest)
     ledger = Ledger(dest)
@@ -326,13 +333,13 @@ def test_a_purge_compares_what_it_decodes_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("decompress", [None, "auto"])
 def test_a_purge_keeps_what_was_not_gathered(decompress: str | None, tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.gz": gzip.compress(b"first\n"), "b": b"b"})
+    source = write(tmp_path / "in", {"a.gz": zipped(b"first\n"), "b": b"b"})
     dest = tmp_path / "out"
     gather(source, dest, transform="raw", decompress=decompress)
     before = (source / "a.gz").stat()
     assert Ledger(dest).purge_sources(source, min_age=0, **LOCAL).files == 2
     for part in dest.glob("part-*"):
-        part.write_bytes(part.read_bytes().replace(b"first\n", b"other\n").replace(gzip.compress(b"first\n")[:12], b"x" * 12))
+        part.write_bytes(part.read_bytes().replace(b"first\n", b"other\n").replace(zipped(b"first\n")[:12], b"x" * 12))
     found = Ledger(dest).purge_sources(source, dry_run=False, min_age=0, **LOCAL)
     assert found.files == 1
     assert (source / "a.gz").stat().st_mtime_ns == before.st_mtime_ns
@@ -355,7 +362,7 @@ def rows(dest: Path) -> list[int]:
 
 @pytest.mark.parametrize("name", ["a.gz", "a"])
 def test_lines_of_a_function_are_decoded_ones(name: str, tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {name: gzip.compress(b"".join(b"%d\n" % i for i in range(2_000))), "plain": b"5000\n5001\n"})
+    source = write(tmp_path / "in", {name: zipped(b"".join(b"%d\n" % i for i in range(2_000))), "plain": b"5000\n5001\n"})
     dest = tmp_path / "out"
     report = quire.process(source, dest, numbers, split="lines", split_size="1 KB", schema="n long", **HERE)
     assert rows(dest) == [*range(2_000), 5000, 5001]
@@ -365,7 +372,7 @@ def test_lines_of_a_function_are_decoded_ones(name: str, tmp_path: Path) -> None
 
 
 def test_records_of_compressed_files_are_quarantined_alone_and_retried(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.gz": gzip.compress(b"1\nbad\n2\nworse\n3\n")})
+    source = write(tmp_path / "in", {"a.gz": zipped(b"1\nbad\n2\nworse\n3\n")})
     dest = tmp_path / "out"
     quire.process(source, dest, numbers, split="lines", schema="n long", function_version="1", **HERE)
     assert rows(dest) == [1, 2, 3]
@@ -387,7 +394,7 @@ def test_records_of_compressed_files_are_quarantined_alone_and_retried(tmp_path:
 
 
 def test_records_are_never_read_at_the_stored_bytes_that_stand_for_them(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.gz": gzip.compress(b"1\nbad\n")})
+    source = write(tmp_path / "in", {"a.gz": zipped(b"1\nbad\n")})
     dest = tmp_path / "out"
     quire.process(source, dest, numbers, split="lines", schema="n long", function_version="1", **HERE)
     for path in [path for path in (dest / names.QUARANTINE).rglob("*") if path.is_file()]:
@@ -407,8 +414,8 @@ def test_more_records_than_bytes_quarantine_the_whole_file(tmp_path: Path) -> No
     source = write(
         tmp_path / "in",
         {
-            "a.gz": gzip.compress(b"".join(b"x%d\n" % (i % 3) for i in range(5_000))),
-            "b.gz": gzip.compress(b"y" * (2 << 20) + b"\n1\n"),
+            "a.gz": zipped(b"".join(b"x%d\n" % (i % 3) for i in range(5_000))),
+            "b.gz": zipped(b"y" * (2 << 20) + b"\n1\n"),
             "c": b"7\n",
         },
     )
@@ -420,14 +427,14 @@ def test_more_records_than_bytes_quarantine_the_whole_file(tmp_path: Path) -> No
 
 
 def test_a_whole_file_is_what_is_stored_unless_it_is_asked(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.gz": gzip.compress(b"abc")})
+    source = write(tmp_path / "in", {"a.gz": zipped(b"abc")})
 
     def size(_: Split, content: bytes) -> list[dict[str, Any]]:
         return [{"n": len(content)}]
 
     quire.process(source, tmp_path / "kept", size, **HERE)
     quire.process(source, tmp_path / "decoded", size, decompress="auto", **HERE)
-    assert (rows(tmp_path / "kept"), rows(tmp_path / "decoded")) == ([len(gzip.compress(b"abc"))], [3])
+    assert (rows(tmp_path / "kept"), rows(tmp_path / "decoded")) == ([len(zipped(b"abc"))], [3])
     with refused(UsageError, 2, "decompress", "row groups"):
         quire.process(source, tmp_path / "out", size, split="row_groups", decompress="gzip", **HERE)
 
@@ -464,7 +471,7 @@ def test_an_error_of_the_store_comes_through_as_it_is(codec: str) -> None:
 
 def test_ranges_of_files_are_not_touched(tmp_path: Path) -> None:
     store: Store = bare(f"file://{tmp_path}")
-    packed = gzip.compress(b"abc")
+    packed = zipped(b"abc")
     store.put("a.gz", packed)
     entry = store.stat("a.gz")
     assert entry is not None

@@ -163,16 +163,18 @@ def test_types_that_no_type_holds(one: pa.DataType, other: pa.DataType) -> None:
 def test_a_file_that_does_not_fit_is_quarantined_with_the_columns_name(tmp_path: Path) -> None:
     files = {f"{i}.parquet": packed(some(i * 10)) for i in range(6)}
     files |= {
-        "text.parquet": packed(pa.table({"id": ["a"], "name": ["b"], "x": [1.0]})),
+        "text.parquet": packed(pa.table({"id": ["5"], "name": ["b"], "x": [1.0]})),
         "case.parquet": packed(pa.table({"ID": [1], "name": ["b"]})),
     }
     nano = pa.table({"id": pa.array([1]), "name": ["t"], "x": [1.0], "at": pa.array([1], pa.timestamp("ns"))})
     files |= {"nano.parquet": packed(nano), "span.parquet": packed(pa.table({"id": [1], "span": pa.array([1], pa.duration("us"))}))}
+    files["number.parquet"] = packed(pa.table({"id": [1], "name": [7], "x": [1.0]}))
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
     assert gather(source, dest, transform="parquet").files == 6
     why = reasons(dest)
+    assert "the column 'name' is int64, and string in other files" in why.pop("number.parquet")
     assert why.keys() == {"text.parquet", "case.parquet", "nano.parquet", "span.parquet"}
-    assert "the column 'id' is string and does not fit into int64" in why["text.parquet"]
+    assert "the column 'id' is string, and int64 in other files" in why["text.parquet"]
     assert "the column 'ID' (int64) is not among the columns" in why["case.parquet"]
     assert "the column 'at'" in why["nano.parquet"]
     assert "the column 'span' is duration[us]" in why["span.parquet"]
@@ -274,6 +276,19 @@ def test_int96_is_an_instant_as_spark_reads_it(tmp_path: Path) -> None:
     assert gather(source, dest, transform="parquet").quarantined_count == 0
     assert gathered(dest)["at"].to_pylist() == [at, at]
     assert gathered(dest).schema.field("at").type == pa.timestamp("us", "UTC")
+
+
+def test_a_time_without_a_zone_is_not_an_instant(tmp_path: Path) -> None:
+    at = dt.datetime(2026, 11, 27, 5, tzinfo=dt.UTC)
+    tables = {
+        "1": pa.table({"at": [at]}),
+        "2": pa.table({"at": [at]}),
+        "3": pa.table({"at": pa.array([at.replace(tzinfo=None)], pa.timestamp("us"))}),
+    }
+    source, dest = write(tmp_path / "in", {f"{name}.parquet": packed(table) for name, table in tables.items()}), tmp_path / "out"
+    gather(source, dest, transform="parquet")
+    assert reasons(dest).keys() == {"3.parquet"}
+    assert gathered(dest)["at"].to_pylist() == [at, at]
 
 
 def test_days_of_sparks_older_calendar_are_quarantined(tmp_path: Path) -> None:

@@ -126,7 +126,11 @@ def _widened(table: pa.Table, columns: pa.Schema) -> pa.Table:
             continue
         mine = own.field(field.name).type
         try:
+            if _wider(field.type, mine, field.name) != field.type:  # Arrow would cast more than that: texts to numbers, and back
+                raise pa.ArrowInvalid(f"only {_wider(field.type, mine, field.name)} would hold both")
             found.append(_as(table.column(field.name), mine, field.type))
+        except DiffersError as e:
+            raise BadContent(f"{e}, whose columns the destination has") from None
         except (*ARROW, ValueError) as e:
             raise BadContent(f"the column {field.name!r} is {mine} and does not fit into {field.type} ({_line(e)})") from None
     return pa.table(found, schema=columns)
