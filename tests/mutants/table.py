@@ -362,7 +362,6 @@ MUTANTS = (
     m("compressed: a snappy stream may end within a chunk", DECODING, '        if len(chunk) < 4 + int.from_bytes(head[1:], "little"):\n            raise EOFError\n', "", first=COMPRESSED),
     m("compressed: what follows an xz stream is passed over", DECODING, "        data = decoder.unused_data or source.read(STORED)\n", '        data = b""\n', first=COMPRESSED),
     m("compressed: a range of a file is decoded", DECODING, "or request.length != request.size or not request.size:", "or not request.size:", first=COMPRESSED),
-    m("compressed: the ledger keeps fingerprints of what a file decodes to", "engine/kinds/files.py", "fingerprint(content) if marks and not said else None\n                if add", "fingerprint(content) if marks else None\n                if add", first=COMPRESSED),
     m("compressed: a long file without a name for it is cut", "planning/listing.py", " or whole(split) else n\n", " else n\n", first=COMPRESSED),
     m("compressed: a record is read at the bytes that stand for it", "engine/kinds/splits.py", "                self._check_plain(split)\n", "", first=COMPRESSED),
     m("compressed: a purged file is read as its own bytes", "ledger/purging.py", 'if state != "done" else "", how_decoded(row))', 'if state != "done" else "", "")', first=COMPRESSED),

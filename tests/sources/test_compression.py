@@ -107,6 +107,14 @@ def test_what_is_cut_off_or_damaged_is_quarantined_with_its_place(codec: str, tm
         assert "byte " in why[f"{name}.{ENDING[codec]}"], why
 
 
+def test_a_snappy_stream_may_not_end_within_any_chunk() -> None:
+    stream, padding = PACK["snappy"](b"text\n"), b"\xfe\x03\x00\x00abc"
+    assert b"".join(decode("snappy", stream + padding)) == b"text\n"
+    for end in range(1, len(padding)):
+        with pytest.raises(BadContent, match="its snappy is cut off"):
+            list(decode("snappy", stream + padding[:end]))
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_memory_stays_flat_and_any_cut_of_the_pieces_gives_the_same(codec: str) -> None:
     content = b"".join(b"%d,%d\n" % (i, i * 7919 % 1_000_003) for i in range(300_000))
@@ -243,6 +251,14 @@ def test_members_that_are_kept_lie_in_files_that_are_gzip_for_everybody(long: bo
     texts.append(b"")
     Ledger(dest).compact(**HERE)
     looks_right()
+
+
+def test_a_range_of_a_long_file_that_begins_like_a_member_is_none(tmp_path: Path) -> None:
+    half = 64 << 10
+    source = write(tmp_path / "in", {"long": b"a" * half + zipped(b"b").ljust(half, b"c")})
+    gather(source, tmp_path / "out", transform="raw", target_size=half)
+    assert [x.start for x in Ledger(tmp_path / "out").locate(source / "long")] == [0, half]
+    assert not list((tmp_path / "out").glob("*.gz"))
 
 
 def test_a_function_is_given_what_is_stored_unless_it_is_asked(tmp_path: Path) -> None:
