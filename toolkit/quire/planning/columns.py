@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, RefusedError, UsageError
 from quire.formats.parquet import stored
-from quire.sources.ranges import read
 from quire.sources.transforms import BadContent, columnar, schemas
 from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
@@ -51,10 +51,9 @@ def _opened(store: Store, prefix: int, rows: pa.Table) -> Iterator[tuple[int, An
         if size and not start:
             (short if size <= WHOLE else long).append(ReadRequest(path[prefix:], version, size, 0, size))
     for request, content in store.read_many(short):
-        if isinstance(content, bytes):
-            yield request.size, pa.BufferReader(content)
-        elif not isinstance(content, Vanished | Unreadable):
-            yield request.size, pa.BufferReader(read(store, request))
+        with suppress(Vanished, Unreadable):
+            if not isinstance(content, Vanished | Unreadable):
+                yield request.size, pa.BufferReader(content if isinstance(content, bytes) else b"".join(content))
     for request in long:
         try:
             yield request.size, stored(store, request.name)

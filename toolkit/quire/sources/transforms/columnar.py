@@ -40,7 +40,7 @@ def schema_of(kind: str, file: Any) -> pa.Schema:
 def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch:
     """All rows of a file in `columns`, or in its own; BadContent says which column does not fit."""
     try:
-        table = _read(pa.BufferReader(content)) if kind == "parquet" else _orc(pa.BufferReader(content)).read()
+        table = (_read if kind == "parquet" else _read_orc)(pa.BufferReader(content))
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
     columns = _taken(table.schema) if columns is None else columns
@@ -65,7 +65,8 @@ def _parquet(source: Any) -> pq.ParquetFile:
 
 def _read(source: Any) -> pa.Table:
     file = _parquet(source)
-    _check_size(file.metadata)
+    encoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+    _check_size(encoded, file.metadata.num_rows, file.metadata.num_columns)
     table = file.read(use_threads=False)
     said = file.metadata.metadata or {}
     if any(key in said for key in _LEGACY):
@@ -74,10 +75,15 @@ def _read(source: Any) -> pa.Table:
     return table if schema is table.schema else table.cast(schema)
 
 
-def _check_size(metadata: Any) -> None:
+def _read_orc(source: Any) -> pa.Table:
+    file = _orc(source)
+    _check_size(0, file.nrows, len(file.schema))
+    return file.read()
+
+
+def _check_size(encoded: int, rows: int, columns: int) -> None:
     """BadContent for a file of which few bytes mean more values than a task may hold."""
-    encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    if (most := max(encoded, 8 * metadata.num_rows * metadata.num_columns)) > HELD:
+    if (most := max(encoded, 8 * rows * columns)) > HELD:
         raise BadContent(
             f"it holds some {most / 2**30:,.1f} GiB of values, and {HELD >> 30} GiB can be held. Write smaller files at its source"
         )

@@ -17,7 +17,7 @@ from quire.sources.transforms.content import BadContent
 MAX_DEPTH = 1_000
 """Levels of elements."""
 
-MAX_ATTRIBUTES = 10_000
+MAX_ATTRIBUTES = 100_000
 """Attributes of one tag."""
 
 MAX_TOKEN = 8 << 20
