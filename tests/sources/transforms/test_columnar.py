@@ -181,6 +181,17 @@ def test_a_file_that_does_not_fit_is_quarantined_with_the_columns_name(tmp_path:
     assert gathered(dest).num_rows == 60
 
 
+def test_a_column_without_any_value_hinders_nothing(tmp_path: Path) -> None:
+    files = {f"{i}.parquet": packed(some(i * 10).append_column("note", pa.nulls(10))) for i in range(3)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    assert gather(source, dest, transform="parquet").quarantined_count == 0
+    assert gathered(dest).num_rows == 30
+    assert "note" not in gathered(dest).column_names
+    write(source, {"typed.parquet": packed(some(50).append_column("note", pa.array(["x"] * 10)))})
+    gather(source, tmp_path / "other", transform="parquet")
+    assert sorted(gathered(tmp_path / "other")["note"].to_pylist(), key=str) == [None] * 30 + ["x"] * 10
+
+
 def test_a_destination_gets_no_new_column_in_silence(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"1.parquet": packed(some(0))}), tmp_path / "out"
     gather(source, dest, transform="parquet")
