@@ -22,6 +22,7 @@ import quire
 from gathering import gather, look, refused, write
 from quire import Ledger
 from quire.errors import RefusedError, UsageError
+from quire.formats.parquet import checksum, checksums
 from quire.sources.transforms import BadContent, columnar
 from quire.sources.transforms.columns import DiffersError
 
@@ -229,7 +230,7 @@ def test_rows_of_any_schema_come_back_as_they_were() -> None:
             tables.append(pa.table(columns))
         contents = [packed(table) for table in tables]
         schemas = [columnar.schema_of("parquet", pa.BufferReader(content)) for content in contents]
-        together = columnar.together([(schema, 1) for schema in schemas])
+        together = columnar.common([(schema, 1) for schema in schemas])
         assert together is not None
         for table, content in zip(tables, contents, strict=True):
             found = columnar.rows("parquet", content, together)
@@ -237,6 +238,31 @@ def test_rows_of_any_schema_come_back_as_they_were() -> None:
             for name in together.names:
                 want = table[name].to_pylist() if name in table.column_names else [None] * 7
                 assert found.column(name).to_pylist() == want, (name, table.schema, together)
+        # The same rows made in one go, with the checksums that each file's own rows have.
+        rows, counts = columnar.together("parquet", contents, together)
+        alone = [columnar.rows("parquet", content, together) for content in contents]
+        assert counts == [7] * len(tables)
+        assert rows.to_pylist() == [row for one in alone for row in one.to_pylist()]
+        assert checksums(rows, counts) == [checksum(one) for one in alone]
+
+
+@pytest.mark.parametrize("kind", columnar.NAMES)
+def test_a_wrong_file_among_many_is_told_from_them(kind: str, tmp_path: Path) -> None:
+    files = {f"{i:03}": packed(some(10 * i, 4).slice(0, i % 4), kind) for i in range(120)}
+    files |= {"007": files["007"][:-9], "050": packed(pa.table({"id": ["x"]}), kind), "051": b"", "119": packed(some(0), kind)[9:]}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    report = gather(source, dest, transform=kind)
+    assert (report.files, set(reasons(dest))) == (116, {"007", "050", "051", "119"})
+    ledger = Ledger(dest)
+    assert ledger.verify(**LOCAL).ok
+    want = {10 * i + k for i in range(119) for k in range(i % 4) if i not in (7, 50, 51)}
+    assert set(gathered(dest)["id"].to_pylist()) == want
+    for i in (1, 6, 8, 49, 118):
+        (found,) = ledger.locate(source / f"{i:03}")
+        assert found.records == i % 4
+        if found.records:
+            part = pq.read_table(dest / str(found.data_file)).slice(found.offset, found.records)
+            assert part["id"].to_pylist() == [*range(10 * i, 10 * i + i % 4)]
 
 
 def test_spark_and_quire_read_what_was_gathered(tmp_path: Path, spark: SparkSession) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import xxhash
 
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.engine.output import DataFiles
-from quire.formats.parquet import CONTENT, checksum
+from quire.formats.parquet import CONTENT, checksum, checksums
 
 
 class Record(NamedTuple):
@@ -27,6 +27,13 @@ class Record(NamedTuple):
             return cls(made.count(b"\n"), len(made), xxhash.xxh3_64_intdigest(made))
         size = sum(map(len, made.column("content").to_pylist())) if made.schema.equals(CONTENT) else made.nbytes
         return cls(made.num_rows, size, checksum(made))
+
+    @classmethod
+    def of_many(cls, made: pa.RecordBatch, counts: Sequence[int]) -> Iterator[Record]:
+        """The records of several files that follow one another, of so many rows each; of their bytes each has its share."""
+        size = made.nbytes / max(1, made.num_rows)
+        for n, found in zip(counts, checksums(made, counts), strict=True):
+            yield cls(n, int(size * n), found)
 
 
 class LedgerRow(NamedTuple):

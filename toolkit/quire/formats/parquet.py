@@ -117,6 +117,15 @@ class ParquetWriter:
         if self._waiting_bytes >= self.group:
             self._flush()
 
+    def add_many(self, batch: pa.RecordBatch, counts: Sequence[int]) -> None:
+        """Append the rows of several input files, which stay together; `counts`: how many rows each has, none of them 0."""
+        if counts:
+            self.add(batch)
+            first, more = self.offsets.pop(), len(counts) - 1
+            self.files += [self.files[-1]] * more
+            self.skips += [0] * more
+            self.offsets += accumulate(counts[:-1], initial=first)
+
     def _flush(self) -> None:
         if self._waiting and self._writer is not None and self._file is not None:
             before = self._file.at
@@ -375,6 +384,36 @@ def checksum(rows: pa.Table | pa.RecordBatch, expected: int | None = None) -> in
         if expected is not None and digest.intdigest() != expected and _of_texts(rows) == expected:
             return expected
     return digest.intdigest()
+
+
+def checksums(rows: pa.RecordBatch, counts: Sequence[int]) -> list[int]:
+    """`checksum` of each of some parts that follow one another; `counts`: the rows of each, none of them 0."""
+    starts = list(accumulate(counts, initial=0))[:-1]
+    if of_records(rows.schema) or rows.schema.types == CONTENT.types:
+        return [checksum(rows.slice(start, n)) for start, n in zip(starts, counts, strict=True)]
+    columns = [(name.encode(), _parted(rows.column(name))) for name in rows.schema.names]
+    found = []
+    for start, n in zip(starts, counts, strict=True):
+        digest = xxhash.xxh3_64()
+        for name, parts in columns:
+            digest.update(name)
+            for part in parts(start, n):
+                digest.update(part)
+        found.append(digest.intdigest())
+    return found
+
+
+def _parted(column: Any) -> Callable[[int, int], Iterable[Any]]:
+    """What `_parts` gives of some rows of a column (first, how many), whose buffers are looked up once."""
+    of, kind = pa.types, column.type
+    if column.null_count or not (of.is_string(kind) or of.is_binary(kind) or of.is_primitive(kind)) or of.is_boolean(kind):
+        return lambda start, n: _parts(column.slice(start, n))
+    if of.is_primitive(kind):
+        width, plain = kind.bit_width // 8, memoryview(column.buffers()[1])[column.offset * kind.bit_width // 8 :]
+        return lambda start, n: (_COUNTS.pack(n, 0), plain[start * width : (start + n) * width])
+    ends, data = _ends(column), memoryview(column.buffers()[2] or b"")
+    lengths, places = memoryview(np.diff(ends).tobytes()), ends.tolist()
+    return lambda start, n: (_COUNTS.pack(n, 0), lengths[4 * start : 4 * (start + n)], data[places[start] : places[start + n]])
 
 
 def _of_texts(rows: pa.Table | pa.RecordBatch) -> int:

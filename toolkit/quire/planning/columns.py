@@ -76,7 +76,7 @@ def freeze(store: Store, log: Log, job: str, plan: str, counted: Counted) -> Non
         return
     there = schemas.there(log)
     found = [(pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))), n) for text, n in total.items()]
-    columns = columnar.together(found, there)
+    columns = columnar.common(found, there)
     if columns is None:
         return
     if there is not None and columns != there:

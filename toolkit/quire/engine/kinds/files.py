@@ -14,6 +14,7 @@ from quire.engine.kinds import reading
 from quire.engine.kinds.decoded import gather
 from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
+from quire.engine.kinds.together import Together
 from quire.engine.rows import LedgerRow, Record
 from quire.formats.lines import LONGEST
 from quire.planning.listing import TaskRun
@@ -45,6 +46,8 @@ class FilesKind(OfFiles):
 class _FileReader:
     def __init__(self, attempt: Attempt, decompress: str) -> None:
         self.attempt, self.convert, self.tally, self.decompress = attempt, attempt.work.convert, attempt.tally, decompress
+        many = self.convert.together
+        self.group = Together(attempt, many, self._take) if many else None
 
     # ------------------------------------------------------------------------------------------------------------------ requests
     def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
@@ -70,7 +73,7 @@ class _FileReader:
         plain = convert.format != "parquet" and convert.transform in ("lines", "raw")
         add_newline, add, row = convert.transform == "lines", self.attempt.output.writer.add, self.attempt.rows.written.append
         gathered = files = bytes_in = 0
-        apart = self.attempt.output.apart
+        apart, group = self.attempt.output.apart, self.group
         holds, marks, new = convert.holds, convert.marks, tuple.__new__  # which takes a quarter of the time of Row(…)
         for path, start, length, at, after, (request, answer) in zip(
             planned.path, planned.start, planned.length, planned.modified, planned.follows, answers, strict=True
@@ -95,7 +98,14 @@ class _FileReader:
                 bytes_in += length
             else:
                 file = FileInfo(path, request.size, request.version, at)
-                self._take(FileSplit(store, request, file, start, length, after), answer)
+                split = FileSplit(store, request, file, start, length, after)
+                alone = marks or length != request.size or split.at in memo
+                if group and content.__class__ is bytes and not alone and group.takes(content):
+                    group.add(split, answer, content, said)
+                else:
+                    self._take(split, answer)
+        if group:
+            group.flush()
         self.tally.gathered, self.tally.files_in = self.tally.gathered + gathered, self.tally.files_in + files
         self.tally.bytes_in += bytes_in
 

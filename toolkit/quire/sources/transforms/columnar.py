@@ -3,13 +3,13 @@
     parquet, orc   small files become few large ones; Arrow decodes and encodes, and no row becomes an object of Python's
 
 Columns are known by their names. One that a file lacks is null there; whole numbers, fractions, decimals, dates and times widen to what
-holds both, within structs, lists and maps, too. The columns are frozen with the plan (see `together`).
+holds both, within structs, lists and maps, too. The columns are frozen with the plan (see `common`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -39,18 +39,31 @@ def schema_of(kind: str, file: Any) -> pa.Schema:
 
 def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch:
     """All rows of a file in `columns`, or in its own; BadContent says which column does not fit."""
+    return _one(_table(kind, content, columns), "it")
+
+
+def together(kind: str, contents: Sequence[bytes], columns: pa.Schema) -> tuple[pa.RecordBatch, list[int]]:
+    """The rows of several files, one after the other, and how many each has; BadContent where one of them does not fit."""
+    tables = [_table(kind, content, columns) for content in contents]
+    return _one(pa.concat_tables(tables), "all of them together"), [table.num_rows for table in tables]
+
+
+def _table(kind: str, content: bytes, columns: pa.Schema | None) -> pa.Table:
     try:
         table = (_read if kind == "parquet" else _read_orc)(pa.BufferReader(content))
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
-    columns = _taken(table.schema) if columns is None else columns
-    if not table.schema.equals(columns):
-        table = _widened(table, columns)
-    arrays = [column.combine_chunks() for column in table.columns]
+    if columns is None:
+        columns = _taken(table.schema)
+    return pa.Table.from_arrays(table.columns, schema=columns) if table.schema.equals(columns) else _widened(table, columns)
+
+
+def _one(table: pa.Table, what: str) -> pa.RecordBatch:
+    arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
     if any(isinstance(each, pa.ChunkedArray) and each.num_chunks > 1 for each in arrays):
-        raise BadContent(f"a column of it holds more than 2 GiB, in {table.num_rows:,} rows. Write smaller files at its source")
+        raise BadContent(f"a column of {what} holds more than 2 GiB, in {table.num_rows:,} rows. Write smaller files at its source")
     arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
-    return pa.record_batch(arrays, schema=columns)
+    return pa.record_batch(arrays, schema=table.schema)
 
 
 def _orc(source: Any) -> Any:
@@ -205,21 +218,25 @@ def _new(name: str, kind: pa.DataType) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------------- many files
-def together(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = None) -> pa.Schema | None:
+def common(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = None) -> pa.Schema | None:
     """The columns that hold the rows of all files: those of schemas that very many files have go first (schema, how many).
 
     A schema that does not go together with those before it is left out: its files are quarantined. `there`: the destination's columns.
     """
+    columns = merged(found, there)
+    typed = [field for field in columns or () if _is_typed(field)]
+    return pa.schema(typed) if typed else None
+
+
+def merged(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = None) -> pa.Schema | None:
+    """The same, also with columns of which nothing says their type (null); None where no schema is found."""
     columns = there
     for schema, _ in sorted(found, key=lambda each: (-each[1], str(each[0]))):
         try:
             columns = schema if columns is None else widened(columns, schema)
         except DiffersError:
             continue
-    if columns is None:
-        return None
-    typed = [field for field in columns if _is_typed(field)]
-    return pa.schema(typed) if typed else None
+    return columns
 
 
 def _is_typed(field: pa.Field) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -60,6 +61,13 @@ class Convert:
         if self.process is not None:
             return self.process.most
         return None if self.streams else self.max_file_size
+
+    @property
+    def together(self) -> Callable[[Sequence[bytes]], tuple[pa.RecordBatch, list[int]]] | None:
+        """Makes the rows of several files at once (with how many each has), where that is possible."""
+        if self.transform in columnar.NAMES and self.columns is not None:
+            return functools.partial(columnar.together, self.transform, columns=self.columns)
+        return None
 
     def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
         """The output for a whole file; BadContent if it cannot be parsed."""
