@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import os
 import random
 import sys
@@ -74,6 +75,25 @@ def _columns(tree: sim.Tree) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table(rows if i else {**rows, "path": pa.array([], pa.string()), "content": pa.array([], pa.binary())}), sink)
         tree.put(name, sink.getvalue().to_pybytes())
+
+
+TEXT = "path string, content string, n long"
+
+
+def _csv(tree: sim.Tree) -> None:
+    """Files of two headers, one of them with a record that does not fit, and one without any record."""
+    for i, names in enumerate(("path,content,n", "n,path,content", "path,content,n")):
+        name = f"d{i % 2}/f{i}.csv"
+        values = [{"path": f"{tree.url}/{name}", "content": f"row\n{n}", "n": "x" if (i, n) == (2, 1) else n} for n in range(i and 3)]
+        rows = (",".join(f'"{row[key]}"' for key in names.split(",")) + "\n" for row in values)
+        tree.put(name, f"{names}\n{''.join(rows)}".encode())
+
+
+def _jsonl(tree: sim.Tree) -> None:
+    for i in range(3):
+        name = f"d{i % 2}/f{i}.jsonl"
+        values = ({"path": f"{tree.url}/{name}", "content": f"row {n}", "n": "x" if (i, n) == (2, 1) else n} for n in range(i and 3))
+        tree.put(name, "".join(json.dumps(row) + "\n" for row in values).encode())
 
 
 # ------------------------------------------------------------------------------------------------- what changes a ledger
@@ -301,6 +321,8 @@ PIPELINES = {
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),
         Pipeline("gzip", "gzip", _gzip, consolidate(transform="lines", target_size="30 B")),
         Pipeline("columns", "columns", _columns, consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
+        Pipeline("csv", "rows", _csv, consolidate(transform="csv", schema=TEXT, planner="directory", target_size="64 KiB")),
+        Pipeline("jsonl", "rows", _jsonl, consolidate(transform="jsonl", schema=TEXT, planner="directory", target_size="64 KiB")),
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size="250 B")),
         Pipeline("forget", "lines", documents, forgets),
         Pipeline("compact", "lines", documents, compacts),

@@ -1,7 +1,7 @@
-"""Small files of the kinds that people have into few large ones: gzip of JSON lines, and Parquet.
+"""Small files of the kinds that people have into few large ones: gzip of JSON lines, Parquet, and JSON lines and CSV into Parquet.
 
-    python tests/benchmarks/formats.py                      (20 minutes)
-    python tests/benchmarks/formats.py --gzip 20000 --parquet 5000 --rounds 1
+    python tests/benchmarks/formats.py                      (40 minutes)
+    python tests/benchmarks/formats.py --gzip 20000 --parquet 5000 --jsonl 0 --csv 0 --rounds 1
 
 Each way runs in a process of its own; the start of its session does not count, all after it does. All ways write the same rows. quire
 has its ledger, checksums, fsync and commit on, as always; no other way has any of them.
@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from common import (
 )
 
 ROWS, LINES = 200, 16  # of a Parquet file; of a gzip file, some 2 KB
+RECORDS = {"jsonl": 40, "csv": 75}  # of a text, some 5 KB
+COLUMNS = "id bigint, name string, city string, fare double, at string, ok boolean, note string"
 TARGET = "128 MiB"
 
 
@@ -81,10 +83,35 @@ def spark_parquet(spark: Any, source: Path, out: Path) -> None:
     )
 
 
+def spark_jsonl(spark: Any, source: Path, out: Path) -> None:
+    """The same of JSON lines, with the columns said, so that nothing is read twice."""
+    rows = spark.read.option("recursiveFileLookup", "true").schema(COLUMNS).json(str(source))
+    rows.coalesce(2 * CORES).write.option("compression", "zstd").parquet(str(out))
+
+
+def spark_csv(spark: Any, source: Path, out: Path) -> None:
+    """The same of CSV files."""
+    rows = spark.read.option("recursiveFileLookup", "true").option("header", "true").schema(COLUMNS).csv(str(source))
+    rows.coalesce(2 * CORES).write.option("compression", "zstd").parquet(str(out))
+
+
+def duck_text(source: Path, out: Path) -> None:
+    """COPY of texts, whose columns DuckDB finds by itself."""
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.execute(f"set threads={CORES}")
+    kind = source.name
+    reads = f"read_csv('{source}/*/*.csv')" if kind == "csv" else f"read_json('{source}/*/*.jsonl', format='newline_delimited')"
+    connection.execute(f"copy (select * from {reads}) to '{out}' (format parquet, compression zstd, file_size_bytes '128MB')")
+
+
 QUIRE = "quire"
 OTHERS: dict[str, dict[str, Callable[..., None]]] = {
     "gzip": {"Spark text().coalesce().write": spark_text, "find + zcat": zcat},
     "parquet": {"Spark parquet().coalesce().write": spark_parquet, "DuckDB COPY": duck, "pyarrow dataset": arrow},
+    "jsonl": {"Spark json().coalesce().write": spark_jsonl, "DuckDB COPY": duck_text},
+    "csv": {"Spark csv().coalesce().write": spark_csv, "DuckDB COPY": duck_text},
 }
 WITH_SPARK = ("Spark", QUIRE)
 
@@ -107,6 +134,8 @@ def populate(kind: str, root: Path, files: int) -> Path:
                 for k in range(LINES)
             )
             (folder / f"{i:06}.json.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6, mtime=0))
+        elif kind in RECORDS:
+            (folder / f"{i:06}.{kind}").write_text("".join(_records(kind, i)))
         else:
             ids = np.arange(i * ROWS, (i + 1) * ROWS)
             columns: dict[str, Any] = {
@@ -121,6 +150,21 @@ def populate(kind: str, root: Path, files: int) -> Path:
     return root
 
 
+def _records(kind: str, i: int) -> Iterator[str]:
+    n = RECORDS[kind]
+    if kind == "csv":
+        yield "id,name,city,fare,at,ok,note\n"
+    for k in range(i * n, (i + 1) * n):
+        row = {
+            "id": k, "name": f"name {k * 7919 % 100_003}", "city": ("sf", "nyc", "berlin", "tokyo")[k % 4], "fare": k * 37 % 9_001 / 100,
+            "at": f"at {k % 86_400}", "ok": k % 3 == 0, "note": f"a, b and {k % 13}" * (k % 3),
+        }  # fmt: skip
+        if kind == "jsonl":
+            yield json.dumps(row) + "\n"
+        else:
+            yield f'{row["id"]},{row["name"]},{row["city"]},{row["fare"]},{row["at"]},{str(row["ok"]).lower()},"{row["note"]}"\n'
+
+
 def measure(kind: str, way: str, source: Path, out: Path, files: int) -> Mapping[str, float]:
     """One way, once."""
     spark = session() if way.startswith(WITH_SPARK) else None
@@ -128,7 +172,7 @@ def measure(kind: str, way: str, source: Path, out: Path, files: int) -> Mapping
     if way == QUIRE:
         import quire
 
-        transform = {"gzip": "lines", "parquet": "parquet"}[kind]
+        transform = "lines" if kind == "gzip" else kind
         report = quire.consolidate(str(source), str(out), transform=transform, target_size=TARGET, spark=spark, progress=False)
         assert (report.files, report.quarantined_count) == (files, 0), report
     else:
@@ -155,7 +199,7 @@ def _rows(kind: str, out: Path) -> int:
 
 def main() -> int:
     """Run all ways alternately, and print the ratios."""
-    counts = {"gzip": 100_000, "parquet": 20_000}
+    counts = {"gzip": 100_000, "parquet": 20_000, "jsonl": 100_000, "csv": 100_000}
     args = arguments(__doc__, rounds={"type": int, "default": 3}, **{kind: {"type": int, "default": n} for kind, n in counts.items()})
     if args.way:
         job = json.loads(args.job)
@@ -183,6 +227,8 @@ def main() -> int:
             ratio = middle[spark] / middle[QUIRE]
             reach = 3 if kind == "gzip" else 2
             verdict.check(f"{kind}: × Spark", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
+            if kind in RECORDS:  # nothing is promised beside another one
+                continue
             ratio, reach = min(middle[way] for way in others) / middle[QUIRE], 0.4 if kind == "gzip" else 1
             verdict.check(f"{kind}: × {'zcat' if kind == 'gzip' else 'the fastest'}", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
     return verdict.end()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import gzip
+import io
 import json
 import re
 import zlib
@@ -260,6 +262,9 @@ def expected(transform: str, content: bytes) -> bytes | None:
         return expected("lines", gzip.decompress(content))
     if transform == "columns":
         return b"".join(row["content"] for row in rows_of(content))
+    if transform == "rows":  # of text; those whose number is none are rejected
+        found = map(json.loads, content.splitlines()) if content[:1] == b"{" else csv.DictReader(io.StringIO(content.decode()))
+        return b"".join(row["content"].encode() for row in found if str(row["n"]).isdigit())
     if transform == "lines" and content and not content.endswith(b"\n"):
         return content + b"\n"
     return content
@@ -273,8 +278,8 @@ def record(there: Mapping[str, bytes], row: dict[str, Any]) -> bytes:
     data = there[name]
     if name.endswith(".parquet"):
         rows = rows_of(data)[row["offset"] :][: row["records"]]
-        assert {r["path"] for r in rows} == {row["path"]}
-        return b"".join(r["content"] for r in rows)
+        assert {r["path"] for r in rows} == ({row["path"]} if row["records"] else set())
+        return b"".join(_bytes(r["content"]) for r in rows)
     if name.endswith(".gz"):
         data, out = data[row["offset"] :], b""
         while data and len(out) < row["skip"] + row["written"]:
@@ -287,10 +292,14 @@ def record(there: Mapping[str, bytes], row: dict[str, Any]) -> bytes:
     return out
 
 
+def _bytes(content: bytes | str) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
 def total(name: str, data: bytes) -> int:
     """The bytes of content that a data file holds."""
     if name.endswith(".parquet"):
-        return sum(len(row["content"]) for row in rows_of(data))
+        return sum(len(_bytes(row["content"])) for row in rows_of(data))
     size = 0
     while name.endswith(".gz") and data:
         member = zlib.decompressobj(31)
@@ -542,8 +551,9 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
         found = found[:-1]
     rejected = [row for row in found if row["state"] == "quarantined" and row["records"]]
     for row in rejected:
-        assert content[row["start"] :].startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
-    assert not rejected or transform == "records", path
+        mark = content[row["start"] :][: row["length"]]
+        assert b'"x"' in mark if transform == "rows" else mark.startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
+    assert not rejected or transform in ("records", "rows"), path
     at = _end(found[-1])[0] if found else 0
     begins = sum(row["length"] for row in found) == at  # they are the file's beginning
     whole = begins and at == len(content)

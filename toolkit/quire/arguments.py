@@ -143,10 +143,17 @@ class Needs(NamedTuple):
 
 
 _FUNCTION, _HASH, _TAIL, _RANGES = "transform=function", "planner='hash'", "on_append='tail'", "split='lines' or 'row_groups'"
+_TEXT, _CSV = "transform='csv' or 'jsonl'", "transform='csv'"
 NEEDS = (
     Needs("function_version", None, "names the edition of a function", _FUNCTION),
     Needs("keep_messages", False, "keeps the text of what a function raises", _FUNCTION),
     Needs("schema", None, "says the columns that a function makes", _FUNCTION),
+    Needs("schema", None, "says the columns of rows", _TEXT),
+    Needs("encoding", "auto", "says how text is encoded", _TEXT),
+    Needs("delimiter", ",", "stands between the values of a record", _CSV),
+    Needs("quote", '"', "stands around a value", _CSV),
+    Needs("header", True, "says whether files name their columns", _CSV),
+    Needs("null_values", None, "says which texts stand for null", _CSV),
     Needs("parts", 8, "says into how many parts a directory is hashed", _HASH),
     Needs("hash_function", "xxh64", "says how paths are hashed", _HASH),
     Needs("partial_lines", "hold", "takes last lines that were held back", _TAIL),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
 
 
+SHOWN = 300  # characters of columns that a plan shows
+
+
 # -------------------------------------------------------------------------------------------------------------------- public
 @shows(build, "waits")
 @interruptible
@@ -46,7 +49,8 @@ def consolidate(
     dest         a directory of quire's own (made if it is not there), or a table (`quire.Table`, or where one lies)
     spark        a SparkSession; left out: `quire.session()`
     transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | "parquet" | "orc" (rows of many
-                 small files in few large Parquet files; their columns are one by name, frozen with the plan) | function(content, file)
+                 small files in few large Parquet files; their columns are one by name, frozen with the plan) | "csv" | "jsonl" (the same
+                 of delimited text, and of one JSON object a line; records that do not fit are quarantined alone) | function(content, file)
     format       "lines" | "raw" | "parquet"; left out: what fits the transform
     compression  "none" | "gzip" | "zstd"
     target_size  bytes of a data file, "256 MiB"
@@ -70,6 +74,12 @@ def consolidate(
                  decodes to counts
     decompress   "auto": gzip, bzip2, xz, zstd, lz4 and snappy frames are decoded on their way, known by their content first and their names
                  second | "none": as they are (left out of transform="raw" and of a function) | the name of the codec that all have
+    schema       of CSV files and JSON lines: the columns, a pyarrow Schema or a text as "id long, price decimal(10, 2)". Left out: those of
+                 the destination, else what a sample of the files shows (`quire.plan(…).columns`)
+    encoding     likewise: "auto" (by a file's byte order mark, else UTF-8) | "latin-1", "utf-16" or another one that Python knows
+    delimiter, quote   of CSV files: the character between values, and that around them ("": none)
+    header       of CSV files: True: the first record of each names its columns | False: they are those of `schema`, in its order
+    null_values  of CSV files: the texts that stand for no value where they have no quotes, as ["", "NULL"]; left out: the empty one
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
     function_version  names the edition of a function instead of a hash of its source
     operation    into a table: "upsert" (left out), "insert", "bulk_insert" of the columns that a function gives
@@ -179,6 +189,11 @@ class Plan:
         """Bytes that will be written, as guessed from a few files."""
         return int(self.bytes * self._planned.ratio)
 
+    @property
+    def columns(self) -> str:
+        """The columns that the rows will have, as `schema=` takes them; "" where the files hold no rows, or none could be read."""
+        return self._planned.listed.written.columns
+
     def sizes(self) -> pd.DataFrame:
         """How large files are, and would be, one row a class: up_to (bytes, a power of two), files_before, bytes_before, files_after, …"""
         found: Any = None
@@ -220,6 +235,8 @@ class Plan:
             "estimated output": format_size(self.estimate),
             "skew": self.skew().verdict,
         }
+        if self.columns:
+            rows["columns"] = self.columns if len(self.columns) <= SHOWN else f"{self.columns[:SHOWN].rpartition(', ')[0]}, …"
         if differing.reported.count:
             rows["changed since, not read"] = str(Changes(differing.reported.count, differing.longer))
         if differing.outdated:
@@ -237,12 +254,13 @@ class Plan:
             "dest": self._options.shown, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
             "estimate": self.estimate, "changed": differing.reported.count, "longer": differing.longer, "outdated": differing.outdated,
             "young": listed.young, "hidden": listed.hidden, "links": listed.links, "unreadable": listed.unreadable.count,
-            "troubles": [list(t) for t in listed.unreadable.examples],
+            "columns": self.columns, "troubles": [list(t) for t in listed.unreadable.examples],
             "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),
         }  # fmt: skip
 
     def _note(self) -> str:
-        parts = [f"{path}: {reason}" for path, reason in self._planned.listed.unreadable.examples[:5]]
+        listed = self._planned.listed
+        parts = [f"{path}: {reason}" for path, reason in (*listed.unreadable.examples[:5], *listed.written.strange[:5])]
         if self._planned.listed.differing.reported.count:
             made = self._options
             parts.append(changed_since(made.shown, ", ".join(root.url for root in made.roots), reduce=bool(made.spec.reduce)))

@@ -33,6 +33,7 @@ from quire.sources.transforms.columns import DiffersError, storable, unify
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
+from quire.sources.transforms.text import WORDS
 from quire.spark.runner import runner_of
 from quire.storage import Entry, Store, Unreadable, Vanished
 from quire.table import chain
@@ -45,7 +46,7 @@ LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 
-@shows(request.build, "transform", "waits")
+@shows(request.build, "transform", "waits", *WORDS)
 @interruptible
 def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",

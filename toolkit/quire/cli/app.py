@@ -48,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The options of consolidate and plan, with the names and defaults that they have in Python.
 _JOB = [
-    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml, json, parquet or orc."),
+    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml, json, parquet, orc, csv or jsonl."),
     click.option("--format", help="lines, raw or parquet; default: what fits the transform."),
     click.option("--compression", help="none, gzip or zstd; default: none, in Parquet zstd."),
     click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit."),
@@ -81,6 +81,15 @@ _JOB = [
 ]
 
 
+# How files of text are read that hold rows.
+_TEXT = [
+    click.option("--schema", help="Columns of CSV files or JSON lines: 'id long, price decimal(10, 2)'; default: what a sample shows."),
+    click.option("--encoding", default="auto", show_default=True, help="Of CSV files and JSON lines: latin-1, utf-16 …"),
+    click.option("--delimiter", default=",", show_default=True, help="Of CSV files: one character (tab: $'\\t')."),
+    click.option("--quote", default='"', show_default=True, help="Of CSV files: one character, or '' where values have none."),
+    click.option("--header/--no-header", default=True, show_default=True, help="Whether CSV files name their columns."),
+    click.option("--null-values", multiple=True, help="Of CSV files: a text that stands for null (again for more); default: an empty one."),
+]
 # The commands that may run again and again take these, too.
 _AGAIN = [
     click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C."),
@@ -147,7 +156,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_options(*_PLACES, *_JOB, *_AGAIN)
+@_options(*_PLACES, *_JOB, *_TEXT, *_AGAIN)
 def consolidate(
     source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
 ) -> None:
@@ -160,7 +169,7 @@ def consolidate(
 
 
 @cli.command()
-@_options(*_PLACES, *_JOB, AS_JSON, QUIET)
+@_options(*_PLACES, *_JOB, *_TEXT, AS_JSON, QUIET)
 def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given: Any) -> None:
     """Say what consolidate would do; nothing of it is done or left."""
     settings, master = _settings(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 import quire
 from quire.cli.function import function_of
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
+from quire.errors import UsageError, about
 from quire.ledger.inspect import Inspect
 
 
@@ -38,6 +40,7 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay quarantined.")
 @click.option("--decompress", help="auto, none or a codec: how compressed files are taken; default: as before.")
+@click.option("--text-options", help='How CSV files or JSON lines are read, as JSON: \'{"delimiter": ";"}\'; default: as before.')
 @click.option("--max-quarantined", type=int, help="Change nothing if more than this would stay in quarantine; up to it, also all.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
 @click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")
@@ -54,6 +57,12 @@ def retry(
     ledger = quire.Ledger(dest)
     given["source"] = source[0] if len(source) == 1 else list(source) or None
     given["storage_options"] = kafka_options(options, secrets)
+    if given["text_options"] is not None:
+        with about("text_options"):
+            try:
+                given["text_options"] = json.loads(given["text_options"])
+            except ValueError as e:
+                raise UsageError(f'--text-options is JSON, such as \'{{"delimiter": ";"}}\', and this is not: {e}.') from None
     given |= {name: given[name] and function_of(given[name]) for name in ("function", "reduce")}
     with spark_of(master) as spark, shown(as_json):
         show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)

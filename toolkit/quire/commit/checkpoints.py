@@ -102,6 +102,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     schemas: tuple[str, ...] = ()
     frozen: str = ""  # the columns that the first plan with any has frozen
     source: str = ""  # the brokers and topics that the last load has named
+    reads: str = ""  # how the last call has read text with rows
     transforms: tuple[str, ...] = ()  # of all commits; "": of one that says nothing of what the destination holds
     committers: tuple[str, ...] = ()
     expired: Natural = 0

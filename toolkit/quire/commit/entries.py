@@ -221,6 +221,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     identity: str = ""  # "content": versions of the sources are hashes of their content
     schema: str = ""  # the columns of the rows, as frozen in the plan
     source: str = ""  # topics: the brokers and names that the user has given
+    reads: str = ""  # how text with rows was read, as JSON
     parts: str | None  # where `tasks` and `left` stand if they would make the entry too long
     closer: str  # as in its plan
     format: int = FORMAT

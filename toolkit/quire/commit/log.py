@@ -151,6 +151,11 @@ class Log(Reading):
         found = [commit.source for _, commit in self.recent() if commit.source]
         return found[-1] if found else self.base.source if self.base else ""
 
+    def reads(self) -> str:
+        """How the last call that said it has read text with rows, as JSON; "" where none has read any."""
+        found = [commit.reads for _, commit in self.recent() if commit.reads]
+        return found[-1] if found else self.base.reads if self.base else ""
+
     def transforms(self) -> set[str]:
         """The transforms of all commits; "" of those that say nothing of what the destination holds."""
         return {commit.spec.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())

@@ -103,7 +103,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         version=version, id=made, time=protocol.now(), totals=totals(log, folded), first=next((n for n, _ in log.commits()), 0),
         said=said, filled=filling[0] if filling else 0, holds=log.holds(), by_content=log.by_content(), target=log.target(),
         on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
-        frozen=log.frozen(), source=log.source(), transforms=tuple(sorted(log.transforms())),
+        frozen=log.frozen(), source=log.source(), reads=log.reads(), transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
         superseding=tuple(each.number for each in retire.superseding(log)),
         keep=retire.wish(log), pins=log.pins(), exports=tuple(exports(log).values()), rows=rows, history=(*kept, *history),

@@ -30,7 +30,6 @@ from quire.errors import FormatError, NotFoundError
 from quire.planning.columns import frozen
 from quire.planning.pack import PlannedTask, read_drops, read_task
 from quire.sources.files import Root
-from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.convert import Convert
 from quire.spark.collector import without_collector
 from quire.storage import Store, Vanished, connect
@@ -65,8 +64,8 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
         planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
     except NotFoundError:
         return {"task": task}  # the job is over and cleaned
-    if work.convert.transform in COLUMNAR and work.convert.columns is None:
-        work = dataclasses.replace(work, convert=dataclasses.replace(work.convert, columns=frozen(store, job, work.head.plan)))
+    if work.convert.has_columns:  # a plan that reads again what is in quarantine has none of its own
+        work = dataclasses.replace(work, convert=work.convert.of(frozen(store, job, work.head.plan) or work.convert.columns))
     memo: dict[Any, Any] = {}
     while True:
         one = Attempt(work, store, task, planned, memo, retries)

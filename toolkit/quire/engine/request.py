@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from quire.arguments import count, flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
-from quire.commit.entries import Keep, Spec
+from quire.commit.entries import SPLITS, Keep, Spec
 from quire.commit.held import Held
 from quire.commit.retire import can_keep
 from quire.engine.exports import step as exporting
@@ -23,6 +23,7 @@ from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import compressor
 from quire.planning.changes import Policy
+from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
@@ -32,9 +33,9 @@ from quire.sources.compression import by_spec as decoded_by
 from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
-from quire.sources.transforms import BadContent
-from quire.sources.transforms.columnar import NAMES as COLUMNAR
+from quire.sources.transforms import BadContent, schemas, text
 from quire.sources.transforms.convert import Convert
+from quire.sources.transforms.text.reading import Reading
 from quire.storage import OnRetry, Store, connect, destination, plain, silent
 from quire.storage.within import is_table
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 PLANNERS = ("balanced", "hash", "directory")
 PARTIAL_LINES = ("hold", "take")
 LAYOUTS = ("flat", "directories")
+RANGE = 64 << 20  # bytes of lines of a long file that are held at once
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,16 @@ class Request:
         """The listing and plan to make now: of what is new, or (`supersede`) what was gathered in another version."""
         newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
         selection = dataclasses.replace(self.selection, newest=newest, without=without)
-        columnar = self.convert.transform if self.convert.transform in COLUMNAR else ""
+        convert, columns = self.convert, None
+        if convert.has_columns:
+            reader = convert.process.reader if isinstance(convert.process, Reading) else None
+            columns = Columns(convert.transform, reader, convert.columns, convert.compression)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         decodes = any(root.decompress != NONE for root in self.roots)
-        guessed = not ((known and not decodes) or self.convert.transform == "callable" or columnar)
+        guessed = not ((known and not decodes) or self.convert.transform == "callable" or columns)
         estimate = Estimate(self.convert, not known) if guessed else None
-        ratio, policy = None if guessed or columnar else 1.0, dataclasses.replace(self.policy, supersede=supersede)
-        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columnar=columnar)
+        ratio, policy = None if guessed or columns else 1.0, dataclasses.replace(self.policy, supersede=supersede)
+        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,12 @@ class Settings(TypedDict, total=False):
     change_detection: str
     max_file_size: str | int
     decompress: str | None
+    schema: Any
+    encoding: str
+    delimiter: str
+    quote: str
+    header: bool
+    null_values: str | Iterable[str] | None
     keep_messages: bool
     function_version: str | None
     storage_options: Mapping[str, Any] | None
@@ -206,7 +217,8 @@ def build(
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
-    decompress: str | None = None,
+    decompress: str | None = None, schema: Any = None, encoding: str = "auto", delimiter: str = ",", quote: str = '"', header: bool = True,
+    null_values: str | Iterable[str] | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
     keep_versions: int | str | None = None, exports: Any = None, waits: bool = False,
@@ -226,9 +238,9 @@ def build(
     choose(hash_function, FUNCTIONS, "hash_function")
     choose(on_change, ("report", "reprocess", "ignore"), "on_change")
     choose(on_append, ("report", "tail", "reprocess"), "on_append")
-    if on_append == "tail" and (kind, laid_out) != ("lines", "lines"):
+    if on_append == "tail" and (kind, laid_out) not in (("lines", "lines"), ("jsonl", "parquet")):
         with about("on_append"):
-            raise UsageError(f"on_append='tail' takes new lines of files, transform='lines', and this is {kind!r}. Use 'reprocess'.")
+            raise UsageError(f"on_append='tail' takes new lines of files, as of transform='lines', and this is {kind!r}. Use 'reprocess'.")
     flush = choose(partial_lines, PARTIAL_LINES, "partial_lines") == "take"
     choose(change_detection, IDENTITIES, "change_detection")
     if change_detection == "content" and on_append != "report":
@@ -246,6 +258,8 @@ def build(
          "partial_lines": partial_lines},
         {"transform=function": callable(transform), "planner='hash'": planner == "hash", "on_append='tail'": on_append == "tail"},
     )  # fmt: skip
+    given = {"encoding": encoding, "delimiter": delimiter, "quote": quote, "header": header, "null_values": _texts(null_values)}
+    reader = _reader(kind, given, schema, on_append)
     count(max_quarantined, "max_quarantined")
     check_options(storage_options, source_options, dest_options)
     with about("source"):
@@ -296,10 +310,41 @@ def build(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout,
         decompress=decoded_by(how, kind),
     )  # fmt: skip
-    return Request(
+    made = Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
         max_quarantined, policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
+    return made if reader is None else _of_text(made, reader, text.said(given))
+
+
+def _texts(given: Any) -> Any:
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else given
+
+
+def _reader(kind: str, given: Mapping[str, Any], schema: Any, on_append: str) -> text.Reader | None:
+    """The reader of text that holds rows, with the columns that the call says; UsageError for what does not go together."""
+    refuse_needless({**given, "schema": schema}, {"transform='csv' or 'jsonl'": kind in text.NAMES, "transform='csv'": kind == "csv"})
+    if kind not in text.NAMES:
+        return None
+    reader = text.reader(kind, given, None if schema is None else text.canonical(kind, schema))
+    if on_append == "tail" and reader.wide:
+        with about("on_append"):
+            raise UsageError(f"on_append='tail' finds lines by their ends, and text in {reader.encoding} has none that stand alone.")
+    return reader
+
+
+def _of_text(made: Request, reader: text.Reader, reads: str) -> Request:
+    """A call whose files `reader` reads: its splits are ranges of lines, or files."""
+    convert, cut, how = made.convert, made.cut, made.roots[0].decompress if made.roots else NONE
+    ranges = reader.split == "lines" and not convert.holds and made.roots[0].identity == "store"
+    spec = replace(made.spec, kind=SPLITS, split=reader.split, decompress=decoded_by(how, convert.transform, reader.split))
+    return dataclasses.replace(
+        made.named(spec, schema="" if reader.columns is None else schemas.text(reader.columns), reads=reads),
+        convert=dataclasses.replace(convert, process=Reading.by(reader, convert.max_file_size, uncut(how)), columns=reader.columns),
+        cut=dataclasses.replace(
+            cut, streams=ranges, longest=min(RANGE, convert.max_file_size), uncut=("",) if reader.wide else cut.uncut, wide=True
+        ),
+    )
 
 
 def keep(keep_versions: int | str | None, store: Store) -> Keep | None:

@@ -9,7 +9,7 @@ from quire.errors import UsageError, choose
 
 COMPRESSIONS = ("none", "gzip", "zstd")
 FORMATS = ("lines", "raw", "parquet")
-TRANSFORMS = ("lines", "raw", "xml", "json", "parquet", "orc")
+TRANSFORMS = ("lines", "raw", "xml", "json", "parquet", "orc", "csv", "jsonl")
 PAIRS = {
     "lines": ("lines",),
     "raw": ("raw", "parquet"),
@@ -17,6 +17,8 @@ PAIRS = {
     "json": ("lines", "parquet"),
     "parquet": ("parquet",),
     "orc": ("parquet",),
+    "csv": ("parquet",),
+    "jsonl": ("parquet",),
     "callable": FORMATS,
 }
 _EXTENSIONS = {"lines": "txt", "raw": "bin"}

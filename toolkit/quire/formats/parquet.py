@@ -404,7 +404,7 @@ def checksums(rows: pa.RecordBatch, counts: Sequence[int]) -> list[int]:
 
 
 def _parted(column: Any) -> Callable[[int, int], Iterable[Any]]:
-    """What `_parts` gives of some rows of a column (first, how many), whose buffers are looked up once."""
+    """The same as `_parts` gives of some rows of a column (first, how many), whose buffers are looked up once."""
     of, kind = pa.types, column.type
     if column.null_count or not (of.is_string(kind) or of.is_binary(kind) or of.is_primitive(kind)) or of.is_boolean(kind):
         return lambda start, n: _parts(column.slice(start, n))

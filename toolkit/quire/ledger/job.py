@@ -6,6 +6,7 @@ commit what a job touches, it is given up whole and planned again from what is t
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -35,10 +36,11 @@ from quire.progress import Progress
 from quire.sources import transforms
 from quire.sources.files import Root
 from quire.sources.kafka.records import ESCAPED, BatchFunction, Loading
-from quire.sources.transforms import UserFunction, schemas
+from quire.sources.transforms import UserFunction, schemas, text
 from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.convert import Convert
 from quire.sources.transforms.processing import ProcessFunction, Processing
+from quire.sources.transforms.text.reading import Reading
 from quire.spark.runner import Runner
 from quire.storage import Store, connect
 
@@ -159,6 +161,7 @@ class Change:
     fresh    a plan that a killed call has left is given up instead of ended, since it is older than a repair
     spec     what a destination without any commit is said to hold; left out: such a one is refused
     repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
+    reads    how text is read, as JSON; left out: as in the last run
     """
 
     dest: Dest
@@ -171,6 +174,7 @@ class Change:
     spec: Spec | None = None
     repeat: bool = False
     reduce: Reduce | None = None
+    reads: str = ""
 
     def run(self) -> Changed:
         """Make it, to its end. Raises QuireError if others keep committing what it touches, or its tasks keep failing."""
@@ -270,7 +274,7 @@ def _plan(
 
 def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     function, most = change.function, change.max_file_size
-    built_in = spec.transform in (*transforms.NAMES, *COLUMNAR) and function is None
+    built_in = spec.transform in (*transforms.NAMES, *COLUMNAR, *text.NAMES) and function is None
     kind = spec.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
     on_append = log.on_append()
@@ -281,10 +285,13 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
         loading = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by)
     elif spec.split and function is not None:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
-    return Convert(
+    elif kind in text.NAMES:
+        process = Reading.by(text.reader(kind, json.loads(change.reads or log.reads() or "{}"), None), most)
+    made = Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
-        columns=schemas.there(log) if (function is not None and not spec.reduce) or kind in COLUMNAR else None,
+        columns=schemas.there(log) if (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES) else None,
     )  # fmt: skip
+    return made.of(made.columns) if kind in text.NAMES else made
 
 
 def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, began: float) -> Changed:

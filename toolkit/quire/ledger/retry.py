@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
@@ -18,7 +18,7 @@ from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.quarantine import KEPT
 from quire.engine.closers import Reduce
-from quire.errors import UsageError, quoted, scrub
+from quire.errors import UsageError, about, quoted, scrub
 from quire.ledger.identifiers import place_of
 from quire.ledger.job import Change, Changed, Dest, PlannedChange, not_named, spec_of
 from quire.planning.drops import put_table
@@ -31,8 +31,9 @@ from quire.sources.kafka.positions import reached
 from quire.sources.kafka.records import RECORDS_AS
 from quire.sources.kafka.topics import Topics, key_of
 from quire.sources.kafka.topics import named as name_of
-from quire.sources.transforms import UserFunction
+from quire.sources.transforms import UserFunction, text
 from quire.sources.transforms.columnar import NAMES as COLUMNAR
+from quire.sources.transforms.text import NAMES as TEXT
 from quire.spark.shipping import one_line
 from quire.storage import Store, Trouble, below
 from quire.storage.local import LINK
@@ -73,7 +74,8 @@ def retry(
         return PlannedChange(pack(runs, cut, 1.0), tuple(roots), tuple(left))
 
     return Change(
-        dest, {"verb": "retry", **said}, plan, target, function, fresh=True, max_file_size=said["max_file_size"], reduce=reduce
+        dest, {"verb": "retry", **said}, plan, target, function, fresh=True, max_file_size=said["max_file_size"], reduce=reduce,
+        reads=said.get("reads", ""),
     ).run()  # fmt: skip
 
 
@@ -107,13 +109,25 @@ def check_functions(spec: Spec, function: UserFunction | None, reduce: Reduce | 
     """Refuse to retry without the functions that the destination was made with, or with what was not."""
     if spec.kind == CLAIM:
         raise UsageError("this destination holds what claims have written, and a claim quarantines nothing: there is nothing to retry.")
-    if function is None and spec.transform not in (*transforms.NAMES, *COLUMNAR, *(RECORDS_AS if spec.kind == OFFSETS else ())):
+    if function is None and spec.transform not in (*transforms.NAMES, *COLUMNAR, *TEXT, *(RECORDS_AS if spec.kind == OFFSETS else ())):
         raise UsageError(f"this destination was made with the function {spec.transform!r}: retry needs it, function=.")
     if (reduce is None) == bool(spec.reduce):
         said_so = f"went through reduce={spec.reduce!r}, and retry needs it" if spec.reduce else "went through no shuffle"
         raise UsageError(f"the rows of this destination {said_so}: reduce=.")
     if function is not None and not callable(function):
         raise UsageError(f"function={quoted(function)} is not a function.")
+
+
+def check_text_options(spec: Spec, options: Mapping[str, Any]) -> str:
+    """How text is read in a retry, as JSON; UsageError for what no reader of text takes."""
+    with about("text_options"):
+        if spec.transform not in TEXT:
+            raise UsageError(f"text_options= is for CSV files and JSON lines, and this destination holds {spec.transform!r}. Leave it out.")
+        if not isinstance(options, Mapping) or (unknown := [name for name in options if name not in text.WORDS]):
+            what = f"not {quoted(options)}" if not isinstance(options, Mapping) else f"and not {quoted(unknown[0])}"
+            raise UsageError(f"text_options is a dictionary of {', '.join(text.WORDS)}, {what}.")
+    text.reader(spec.transform, options, None)
+    return text.said(options)
 
 
 def quarantined_rows(log: Log, folded: Fold, version: int) -> pa.Table:
@@ -143,7 +157,8 @@ def _by_root(dest: Dest, log: Log, rows: list[dict[str, Any]], sources: Sequence
     """The files to read, by their source and directory."""
     find, outside = located(sources), list[dict[str, Any]]()
     spec = log.spec()
-    keeps = spec is None or spec.transform != "lines"  # a line that was too long is at its source alone
+    # A line that was too long is at its source alone, and so are the names of columns.
+    keeps = spec is None or spec.transform not in ("lines", "csv")
     by_source, held = defaultdict[str, list[dict[str, Any]]](list), defaultdict[str, list[dict[str, Any]]](list)
     for row in rows:
         found = None if below(row["path"], dest.url) else find(row["path"])

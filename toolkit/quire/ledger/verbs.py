@@ -122,7 +122,7 @@ class Verbs:
         self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None, follow_links: bool = False,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", decompress: str | None = None,
-        max_quarantined: int | None = None,
+        text_options: Mapping[str, Any] | None = None, max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
         progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
@@ -138,6 +138,7 @@ class Verbs:
         max_attempts     a file that was read so often is left alone; None: without a limit
         max_file_size    a larger file stays quarantined, where it must be held whole
         decompress       how compressed files are taken; left out: as the destination's are
+        text_options     encoding, delimiter, quote, header and null_values of CSV files and JSON lines; left out: as in the last run
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
@@ -152,6 +153,7 @@ class Verbs:
         largest = parse_target(max_file_size, "max_file_size")
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
         said |= {} if decompress is None else {"decompress": decompress}
+        said |= {} if text_options is None else {"reads": retry.check_text_options(spec, text_options)}
         meant = None if paths is None else [self._keys(path, storage_options) for path in _each(paths)]
         if meant is not None:
             said["paths"] = sorted({key for several in meant for key in several})

@@ -1,6 +1,6 @@
-"""The columns of files that hold columns: looked at where the files are listed, and frozen with the plan.
+"""The columns of files that hold rows: looked at where the files are listed, and frozen with the plan.
 
-footers, in the listing's tasks → the columns of all → an object of the plan, which its tasks read
+footers, or samples of texts, in the listing's tasks → the columns of all → an object of the plan, which its tasks read
 """
 
 from __future__ import annotations
@@ -8,30 +8,120 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import names
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, RefusedError, UsageError
+from quire.formats import measure
 from quire.formats.parquet import stored
-from quire.sources.transforms import BadContent, columnar, schemas
-from quire.storage import ReadRequest, Store, Unreadable, Vanished
+from quire.sources.compression import Decoded, decoding
+from quire.sources.files import Root
+from quire.sources.transforms import BadContent, columnar, schemas, text
+from quire.sources.transforms.text import Reader
+from quire.storage import OnRetry, ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
     from quire.planning.listing import Written
 
 WHOLE = 1 << 20  # bytes of a file that is read in one request, rather than by its footer
 SAMPLE = 8  # files of a listing whose columns are measured without their footers
+SAMPLES, SEARCHED = 64, 2_000  # files of text of which the columns are inferred, out of so many
+SAMPLED = 256 << 10  # bytes of each
+STRANGE = 3  # of those that cannot be read, which a plan names
 
 Counted = list[list[Any]]  # schemas, serialised, each with how many files have it
 
 
-def look(kind: str, store: Store, prefix: int, rows: pa.Table, written: Written) -> Counted:
-    """The columns of a plan's files; those that cannot be read are told when they are gathered. `prefix`: of their paths."""
+@dataclass(frozen=True)
+class Columns:
+    """Which columns the files of a call have, and how they are found; travels to the listing's tasks."""
+
+    kind: str  # the transform
+    reader: Reader | None = None  # of text
+    said: pa.Schema | None = None  # by the call
+    compression: str = "zstd"
+
+    def look(self, root: Root, rows: pa.Table, written: Written, again: OnRetry) -> Counted:
+        """The columns of a plan's files, or of some of them; those that cannot be read are told when they are gathered."""
+        prefix, store = len(root.url.rstrip("/")) + 1, root.store(again)
+        if self.reader is None:
+            found = _footers(self.kind, store, prefix, rows, written)
+        else:
+            decoded = decoding(store, root.decompress, SAMPLED)
+            found = self._samples(self.reader, decoded, prefix, rows, written)
+        return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in found.items()]
+
+    def _samples(self, reader: Reader, store: Any, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
+        found, measured = Counter[pa.Schema](), 0
+        first = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.greater(rows.column("size"), 0)))
+        for at in range(0, first.num_rows, SEARCHED):  # more are looked at where none of these can be read
+            some = first.slice(at, SEARCHED)
+            some = some.take(list(range(0, some.num_rows, -(-some.num_rows // SAMPLES))))
+            for path, size, content, whole in _begun(store, prefix, some):
+                try:
+                    if isinstance(content, BadContent):
+                        raise content
+                    schema = reader.sampled(content, whole=whole)
+                except BadContent as e:
+                    written.strange += [(path, e.reason)] if len(written.strange) < STRANGE else []
+                    continue
+                found[schema] += 1
+                if measured < SAMPLE and whole:
+                    measured, written.sampled = measured + 1, written.sampled + size
+                    written.sampled_out += self._written(reader, content, schema)
+            if found:
+                break
+        return found
+
+    def _written(self, reader: Reader, content: bytes, schema: pa.Schema) -> int:
+        known = self.said or text.common(self.kind, [(schema, 1)])
+        try:
+            batches, _ = reader.of(known).read(content, begins=True)
+        except BadContent:
+            return 0
+        return measure.written("parquet", self.compression, batches) if batches else 0
+
+    def freeze(self, store: Store, log: Log, job: str, plan: str, counted: Counted) -> pa.Schema | None:
+        """Write the columns that the files of a plan have together; RefusedError where the destination does not have all of them."""
+        there, total = schemas.there(log), Counter[str]()
+        for serialised, n in counted:
+            total[serialised] += n
+        if self.said is not None:
+            columns = schemas.agreed(there, self.said, store.url)
+        elif not total:
+            return None
+        else:
+            found = [(pa.ipc.read_schema(pa.BufferReader(base64.b64decode(each))), n) for each, n in total.items()]
+            columns = self._together(found, there)
+        if columns is None:
+            return None
+        if there is not None and columns != there and self.said is None:
+            raise RefusedError(
+                f"the files have other columns than {store.url}: {_difference(there, columns)}. Nothing was changed: gather them into "
+                f"another destination, or all files into a new one."
+            )
+        store.put(_name(job, plan), schemas.text(columns).encode())
+        return columns
+
+    def _together(self, found: list[tuple[pa.Schema, int]], there: pa.Schema | None) -> pa.Schema | None:
+        if self.reader is None:
+            return columnar.common(found, there)
+        columns = text.common(self.kind, found)
+        if there is None or columns is None:
+            return columns if there is None else there
+        # Any value of a text may fit into what is there, or be quarantined: new columns alone are a matter of all files.
+        known = {name.lower() for name in there.names}
+        return pa.schema([*there, *(field for field in columns if field.name.lower() not in known)])
+
+
+def _footers(kind: str, store: Store, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
     found, measured = Counter[pa.Schema](), 0
     for size, file in _opened(store, prefix, rows):
         try:
@@ -42,7 +132,27 @@ def look(kind: str, store: Store, prefix: int, rows: pa.Table, written: Written)
                 written.sampled_out += _measured(pq.read_metadata(file))
         except (BadContent, Vanished, Unreadable):
             continue
-    return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in found.items()]
+    return found
+
+
+def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, bytes | BadContent, bool]]:
+    """The path and size of each file, its content or the beginning of that, decoded, and whether it is whole."""
+    paths, *others = (rows.column(c).to_pylist() for c in ("path", "version", "size"))
+    requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size in zip(paths, *others, strict=True)]
+    with closing(store.read_many(requests)) as answers:
+        for path, (request, answer) in zip(paths, answers, strict=True):
+            content = answer.content if isinstance(answer, Decoded) else answer
+            with suppress(BadContent, Vanished, Unreadable):
+                if isinstance(content, bytes):
+                    yield path, request.size, content[:SAMPLED], len(content) <= SAMPLED
+                elif isinstance(content, BadContent):
+                    yield path, request.size, content, True
+                elif not isinstance(content, Vanished | Unreadable):
+                    with closing(content):  # type: ignore[type-var]  # a stream is a generator
+                        beginning = b""
+                        while len(beginning) < SAMPLED and (piece := next(content, b"")):
+                            beginning += piece
+                        yield path, request.size, beginning[:SAMPLED], False
 
 
 def _opened(store: Store, prefix: int, rows: pa.Table) -> Iterator[tuple[int, Any]]:
@@ -65,26 +175,6 @@ def _measured(metadata: Any) -> int:
     """The bytes of columns, which stay when many files become one; their footers do not."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return sum(group.column(i).total_compressed_size for group in groups for i in range(metadata.num_columns))
-
-
-def freeze(store: Store, log: Log, job: str, plan: str, counted: Counted) -> None:
-    """Write the columns that the files of a plan have together; RefusedError where the destination does not have all of them."""
-    total = Counter[str]()
-    for text, n in counted:
-        total[text] += n
-    if not total:
-        return
-    there = schemas.there(log)
-    found = [(pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))), n) for text, n in total.items()]
-    columns = columnar.common(found, there)
-    if columns is None:
-        return
-    if there is not None and columns != there:
-        raise RefusedError(
-            f"the files have other columns than {store.url}: {_difference(there, columns)}. Nothing was changed: gather them into another "
-            f"destination, or all files into a new one."
-        )
-    store.put(_name(job, plan), schemas.text(columns).encode())
 
 
 def _difference(there: pa.Schema, now: pa.Schema) -> str:

@@ -32,6 +32,7 @@ from quire.sources.identity import identified, with_stored
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.text import encodings
 from quire.storage import (
     Entry,
     Folder,
@@ -85,6 +86,7 @@ class Cut:
     streams: bool  # files longer than the target, or than `longest`, are cut into ranges
     longest: int = 0
     uncut: tuple[str, ...] = ()  # what the names of files end with that are not cut all the same
+    wide: bool = False  # text that has no line ends which stand alone is not cut, either
     members: bool = False  # compressed files are kept as they are, and cut only where one value could not hold them
 
     @property
@@ -108,7 +110,7 @@ class Listing:
     estimate: Any = field(default=None, repr=False)  # (content, FileInfo) → bytes that would be written
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
     examples: int = EXAMPLES  # names of a kind that one piece may tell
-    columnar: str = ""  # the kind of files that hold columns, which are looked at
+    columns: columns.Columns | None = None  # of files that hold rows, which are looked at
 
 
 @dataclass
@@ -163,7 +165,9 @@ class Written:
     drops: list[tuple[str, str]] = field(default_factory=list)  # objects of the plan, and data files, of rows that leave
     sampled: int = 0  # bytes that were read to estimate how many are written for them
     sampled_out: int = 0
-    schemas: list[list[Any]] = field(default_factory=list)  # of files that hold columns (see `planning.columns`)
+    schemas: list[list[Any]] = field(default_factory=list)  # of files that hold rows (see `planning.columns`)
+    columns: str = ""  # of their rows, as they are frozen
+    strange: list[tuple[str, str]] = field(default_factory=list)  # a few of those files that cannot be read, and why
 
 
 @dataclass
@@ -235,7 +239,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         for u, records in left.uncovers:
             replaces.setdefault(u.path, []).append([u.version, u.ranges, 0, *([""] if records else [])])
         if left.files.num_rows or decided.again:
-            rows = _splits(left.files, listing.cut, replaces, decided.again, functools.partial(_compressed, listing.cut, root, found))
+            rows = _splits(left.files, listing.cut, replaces, decided.again, functools.partial(_whole, listing.cut, root, found))
             if stored:
                 planned = [
                     with_stored(v, stored[p]) for p, v in zip(*(rows.column(c).to_pylist() for c in ("path", "version")), strict=True)
@@ -244,9 +248,8 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             found.new += pc.count_distinct(rows.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, root, rows, found)
-            if listing.columnar:
-                prefix = len(root.url.rstrip("/")) + 1
-                found.written.schemas += columns.look(listing.columnar, root.store(found.again), prefix, rows, found.written)
+            if listing.columns and listing.columns.said is None:
+                found.written.schemas += listing.columns.look(root, rows, found.written, found.again)
     for gone in seen.gone(listing.fold, dest):
         found.deleted.add(gone.num_rows, gone.column("path")[:EXAMPLES].to_pylist())
     for some in (found.unreadable, found.differing.reported, found.deleted):
@@ -506,17 +509,20 @@ def _splits(
     return pa.table({f.name: found[f.name] for f in PLAN}, PLAN)
 
 
-def _compressed(cut: Cut, root: Root, found: Listed, split: dict[str, Any]) -> bool:
-    """Whether a long file is compressed, though its name does not say so; what cannot be read now says later why."""
+def _whole(cut: Cut, root: Root, found: Listed, split: dict[str, Any]) -> bool:
+    """Whether a long file is compressed, though its name does not say so, or text in which no line can be found from the middle.
+
+    A file that cannot be read now says later why.
+    """
     kept = cut.members and split["length"] <= LONGEST
-    if root.decompress == compression.NONE and not kept:
+    if root.decompress == compression.NONE and not kept and not cut.wide:
         return False
     size, name = split["size"], split["path"][len(root.url.rstrip("/")) + 1 :]
     try:
         beginning = read(root.store(found.again), ReadRequest(name, split["version"], size, 0, min(size, magic.BEGINNING)))
     except (Vanished, Unreadable):
         return False
-    return compression.looks(beginning, compression.AUTO)
+    return compression.looks(beginning, compression.AUTO) or (cut.wide and encodings.is_wide(beginning))
 
 
 def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store, found: Listed) -> None:

@@ -13,14 +13,16 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import QuireError
-from quire.planning import columns, offsets, pack
+from quire.planning import offsets, pack
 from quire.planning.changes import Policy
+from quire.planning.columns import Columns
 from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, TaskRun, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
 from quire.progress import Progress
 from quire.sources.files import Root, Selection
+from quire.sources.transforms import schemas
 from quire.spark.collector import without_collector
 from quire.spark.runner import Failure, Runner
 from quire.storage import Entry, Store
@@ -41,7 +43,7 @@ class Wanted:
     ratio: float | None  # bytes written for a byte read, where that is known beforehand
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
     offsets: Offsets | None = None  # of Kafka, in the place of files
-    columnar: str = ""  # the kind of files that hold columns
+    columns: Columns | None = None  # of files that hold rows
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def list_files(look: Look) -> tuple[Listed, float]:
     wanted, progress = look.wanted, look.progress
     listing = Listing(
         wanted.dest, wanted.dest_options, look.job, look.plan, wanted.roots, wanted.selection, look.fold, wanted.cut, wanted.estimate,
-        wanted.policy, columnar=wanted.columnar,
+        wanted.policy, columns=wanted.columns,
     )  # fmt: skip
     every = bool(listing.fold.sources)
     with progress.phase("listing", unit="dir") as bar:
@@ -144,8 +146,9 @@ def list_files(look: Look) -> tuple[Listed, float]:
     with progress.phase("planning", total=len(found), unit="dir") as bar:
         listed = _merge(look.runner, listing, found, lambda: bar.update(0))
         bar.to(len(found), retries=listed.retries)
-    if wanted.columnar:
-        columns.freeze(look.log.store, look.log.at(look.base), look.job, look.plan, listed.written.schemas)
+    if wanted.columns and listed.new:
+        frozen = wanted.columns.freeze(look.log.store, look.log.at(look.base), look.job, look.plan, listed.written.schemas)
+        listed.written.columns = "" if frozen is None else schemas.text(frozen)
     written = listed.written
     ratio = wanted.ratio if wanted.ratio is not None else written.sampled_out / written.sampled if written.sampled else 1.0
     return listed, ratio

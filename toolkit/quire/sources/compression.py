@@ -26,6 +26,7 @@ from quire.formats.damage import ARROW
 from quire.sources import magic
 from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.text import NAMES as TEXT
 from quire.storage import Content, ReadRequest, Store, Stream, Unreadable, Vanished
 
 AUTO, NONE = "auto", "none"
@@ -87,7 +88,7 @@ def of_spec(said: str, transform: str, split: str = "") -> str:
 
 
 def _is_text(transform: str, split: str) -> bool:
-    return transform in ("lines", "xml", "json") or split == "lines"
+    return transform in ("lines", "xml", "json", *TEXT) or split == "lines"
 
 
 def uncut(mode: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from quire.coverage.quarantine import KEPT
@@ -11,16 +12,18 @@ from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
 from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
+from quire.engine.kinds.together import Together
 from quire.engine.tally import why
 from quire.errors import FormatError
 from quire.planning.listing import TaskRun
 from quire.sources import magic
-from quire.sources.compression import Answer, Decoded, looks
+from quire.sources.compression import Answer, Decoded, decoding, looks
 from quire.sources.files import Root
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
+from quire.sources.transforms.text.reading import Reading
 from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ class _SplitReader:
     def __init__(self, attempt: Attempt, process: Processing, decompress: str) -> None:
         self.attempt, self.process, self.convert, self.tally = attempt, process, attempt.work.convert, attempt.tally
         self.decompress = decompress
+        self.group: Together | None = None
+        if isinstance(process, Reading) and process.columns is not None:
+            self.group = Together(attempt, process.together, self._process)
 
     def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
         for name, version, size, start, length, follows in zip(
@@ -61,12 +67,30 @@ class _SplitReader:
         ):
             file = FileInfo(path, request.size, request.version, modified)
             split = FileSplit(store, request, file, start, length, follows)
+            if self.group is not None and self._grouped(self.group, split, content):
+                continue
             if split.at in self.attempt.quarantined.names:
                 if not isinstance(content, bytes | Vanished | Unreadable | BadContent | Decoded):
                     content.close()  # a stream is a generator
                 self._retry(split)
             else:
                 self._process(split, content)
+
+        if self.group is not None:
+            self.group.flush()
+
+    def _grouped(self, group: Together, split: FileSplit, answer: Answer) -> bool:
+        """Let a small whole file wait for others, if its rows can be made with theirs."""
+        content, said = (answer.content, answer.said) if isinstance(answer, Decoded) else (answer, None)
+        whole = isinstance(content, bytes) and not split.start and split.length == split.file.size
+        if not whole or self.convert.marks or split.at in self.attempt.quarantined.names or not group.takes(content):  # type: ignore[arg-type]
+            return False
+        assert isinstance(content, bytes)
+        assert isinstance(self.process, Reading)
+        if (key := self.process.key(content)) is None:
+            return False
+        group.add(split, answer, content, said, key)
+        return True
 
     def _process(self, split: FileSplit, content: Answer) -> None:
         """Give a split to the function."""
@@ -116,6 +140,8 @@ class _SplitReader:
                 self._check_plain(split)
                 record = read(split.store, ReadRequest(request.name, file.version, file.size, start, found["length"]))
             end = min(length, len(record))
+            if isinstance(process, Reading) and process.needs_beginning(record):
+                process = process.following(self._beginning(split))
             made = process.call(record, file, split.span, quarantined.tries(split.at), end)
             # The end of its line, which the row covers and the record does not hold.
             records = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.quarantined)
@@ -133,6 +159,16 @@ class _SplitReader:
             self.tally.vain += made.vain
         else:
             quarantined.again()
+
+    def _beginning(self, split: FileSplit) -> bytes:
+        """The first bytes of a split's file, decoded: they name its columns, and tell its encoding."""
+        name, version, size, *_ = split.request
+        with closing(decoding(split.store, self.decompress).read_many([ReadRequest(name, version, size, 0, size)])) as answers:  # type: ignore[type-var]
+            _, answer = next(answers)
+            content = answer.content if isinstance(answer, Decoded) else answer
+            if isinstance(content, Vanished | Unreadable | BadContent):
+                raise content
+            return content if isinstance(content, bytes) else next(content, b"")
 
     def _check_plain(self, split: FileSplit) -> None:
         """BadContent for a record of a compressed file: its bytes are in quarantine alone."""

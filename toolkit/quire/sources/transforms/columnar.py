@@ -228,12 +228,15 @@ def common(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = Non
     return pa.schema(typed) if typed else None
 
 
-def merged(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = None) -> pa.Schema | None:
-    """The same, also with columns of which nothing says their type (null); None where no schema is found."""
+def merged(found: Iterable[tuple[pa.Schema, int]], there: pa.Schema | None = None, *, of_text: bool = False) -> pa.Schema | None:
+    """The same, also with columns of which nothing says their type (null); None where no schema is found.
+
+    of_text  numbers are what they look like in a text: 1 and 1.5 are of one column
+    """
     columns = there
-    for schema, _ in sorted(found, key=lambda each: (-each[1], str(each[0]))):
+    for schema, _ in sorted(found, key=lambda each: (-each[1], -len(each[0]), str(each[0]))):
         try:
-            columns = schema if columns is None else widened(columns, schema)
+            columns = schema if columns is None else widened(columns, schema, of_text=of_text)
         except DiffersError:
             continue
     return columns
@@ -247,21 +250,21 @@ def _is_typed(field: pa.Field) -> bool:
     return True
 
 
-def widened(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+def widened(one: pa.Schema, other: pa.Schema, *, of_text: bool = False) -> pa.Schema:
     """The columns of both, in the order of the first; DiffersError names the column of which no type holds both."""
-    return pa.schema(_fields(list(one), list(other), ""))
+    return pa.schema(_fields(list(one), list(other), "", of_text))
 
 
-def _fields(one: list[pa.Field], other: list[pa.Field], within: str) -> list[pa.Field]:
+def _fields(one: list[pa.Field], other: list[pa.Field], within: str, of_text: bool) -> list[pa.Field]:
     theirs, lower = {f.name: f for f in other}, {f.name.lower(): f.name for f in one}
     for field in other:
         if (near := lower.get(field.name.lower(), field.name)) != field.name:
             raise DiffersError(f"the column {within + field.name!r} is called {within + near!r} in other files")
-    found = [pa.field(f.name, _wider(f.type, theirs[f.name].type, within + f.name) if f.name in theirs else f.type) for f in one]
+    found = [pa.field(f.name, _wider(f.type, theirs[f.name].type, within + f.name, of_text) if f.name in theirs else f.type) for f in one]
     return found + [pa.field(f.name, f.type) for f in other if f.name.lower() not in lower]
 
 
-def _wider(one: Any, other: Any, at: str) -> pa.DataType:
+def _wider(one: Any, other: Any, at: str, of_text: bool = False) -> pa.DataType:
     of = pa.types
     if one == other or of.is_null(other):
         return one
@@ -270,10 +273,12 @@ def _wider(one: Any, other: Any, at: str) -> pa.DataType:
     for like, wider in _WIDENING:
         if like(one) and like(other) and (kind := wider(one, other)) is not None:
             return kind
+    if of_text and {one, other} == {pa.int64(), pa.float64()}:
+        return pa.float64()
     if of.is_struct(one) and of.is_struct(other):
-        return pa.struct(_fields([*one], [*other], f"{at}."))
+        return pa.struct(_fields([*one], [*other], f"{at}.", of_text))
     if of.is_list(one) and of.is_list(other):
-        return pa.list_(_wider(one.value_type, other.value_type, f"{at}[]"))
+        return pa.list_(_wider(one.value_type, other.value_type, f"{at}[]", of_text))
     if of.is_map(one) and of.is_map(other):
         return pa.map_(_wider(one.key_type, other.key_type, f"{at}.key"), _wider(one.item_type, other.item_type, f"{at}.value"))
     raise DiffersError(f"the column {at!r} is {other}, and {one} in other files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +14,17 @@ from quire.formats.parquet import CONTENT
 from quire.sources import magic, transforms
 from quire.sources.kafka.records import Loading
 from quire.sources.splits import FileInfo
-from quire.sources.transforms import BadContent, UserFunction, columnar
+from quire.sources.transforms import BadContent, UserFunction, columnar, text
 from quire.sources.transforms.columns import LARGEST
 from quire.sources.transforms.processing import Processing
+from quire.sources.transforms.text.reading import Reading
 
 
 @dataclass(frozen=True)
 class Convert:
     """The transform and layout of a file's content."""
 
-    transform: str  # lines | raw | xml | json | parquet | orc | callable
+    transform: str  # lines | raw | xml | json | parquet | orc | csv | jsonl | callable
     format: str
     compression: str
     target: int
@@ -43,7 +45,12 @@ class Convert:
     @property
     def of_columns(self) -> bool:
         """Whether records are rows with columns of their own."""
-        return self.of_user or self.transform in columnar.NAMES
+        return self.of_user or self.has_columns
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the files themselves hold rows, whose columns are frozen with the plan."""
+        return self.transform in (*columnar.NAMES, *text.NAMES)
 
     @property
     def takes_text(self) -> bool:
@@ -68,6 +75,11 @@ class Convert:
         if self.transform in columnar.NAMES and self.columns is not None:
             return functools.partial(columnar.together, self.transform, columns=self.columns)
         return None
+
+    def of(self, columns: pa.Schema | None) -> Convert:
+        """The same with the columns of the plan."""
+        process = self.process.of(columns) if isinstance(self.process, Reading) else self.process
+        return dataclasses.replace(self, columns=columns, process=process)
 
     def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
         """The output for a whole file; BadContent if it cannot be parsed."""

@@ -1,0 +1,150 @@
+"""Files of text that hold rows: one reader for each kind.
+
+content → UTF-8 → rows in the columns of the plan; records that do not fit stand alone, and the others count (see `rejects`)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from quire.sources import magic
+from quire.sources.transforms.columns import LARGEST
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.text import encodings
+from quire.sources.transforms.text.rejects import DoesNotFitError, Span, told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Rejected(NamedTuple):
+    """A record that does not fit: where it begins in the content, its bytes with its end, and why."""
+
+    offset: int
+    record: bytes
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reader(ABC):
+    """Reads one kind of text; travels to the tasks.
+
+    columns  of the rows; None: not known yet
+    beside   the beginning of the file, where only a record of it is read
+    """
+
+    encoding: str = encodings.AUTO
+    columns: pa.Schema | None = None
+    beside: bytes = b""
+
+    name: ClassVar[str]
+    split: ClassVar[str]  # as `quire.process` calls it
+
+    # --------------------------------------------------------------------------------------------------------- of each kind
+    @abstractmethod
+    def head(self, text: bytes) -> tuple[Any, int]:
+        """The words of a text's beginning about the rest, and where that begins; BadContent where they are of no use."""
+
+    @abstractmethod
+    def parse(self, head: Any, text: bytes) -> pa.RecordBatch:
+        """The rows of whole records; DoesNotFitError where one of them does not fit."""
+
+    @abstractmethod
+    def records(self, text: bytes, start: int) -> list[Span]:
+        """Where each record of a text begins and ends, from byte `start` on; none of what is empty."""
+
+    @abstractmethod
+    def why(self, head: Any, record: bytes, error: DoesNotFitError) -> str:
+        """Why a record does not fit."""
+
+    @abstractmethod
+    def joined(self, head: Any, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
+        """The rows of several texts with the same head, parsed together, and how many each has; DoesNotFitError if in doubt."""
+
+    @abstractmethod
+    def infer(self, text: bytes, *, whole: bool = True) -> pa.Schema:
+        """The columns that some records show, of which without `whole` the last one may be cut off: null where a column has no value.
+
+        BadContent where they show none.
+        """
+
+    def check(self, content: bytes) -> None:
+        """BadContent for a file of another kind, where its first bytes say so."""
+        magic.check(content, self.name)
+
+    # ------------------------------------------------------------------------------------------------------------------- for all
+    def of(self, columns: pa.Schema | None) -> Self:
+        """The same with the columns that are known now."""
+        return dataclasses.replace(self, columns=columns)
+
+    def following(self, beginning: bytes) -> Self:
+        """The same for a record alone of a file that begins like this."""
+        return dataclasses.replace(self, beside=beginning)
+
+    @property
+    def wide(self) -> bool:
+        """Whether no line can be found from the middle of a file."""
+        return self.encoding != encodings.AUTO and encodings.is_wide(b"", self.encoding)
+
+    def read(self, content: bytes, *, begins: bool) -> tuple[list[pa.RecordBatch], list[Rejected]]:
+        """The rows of a content, and the records that do not fit, each alone. `begins`: the file begins with it."""
+        if begins:
+            self.check(content)
+        text = self._text(content)
+        head, start = self.head(text.content)
+        try:
+            return [self.parse(head, text.content[start:] if start else text.content)], []
+        except DoesNotFitError as e:
+            records = self.records(text.content, start)
+            if not records:
+                raise BadContent(str(e)) from None
+        fitting, rejected = told(text.content, records, lambda part: self.parse(head, part), lambda part, e: self.why(head, part, e))
+        places = text.places({at for span, _ in rejected for at in span})
+        found, line, counted = list[Rejected](), 1, 0
+        for (first, end), reason in rejected:
+            line, counted = line + text.content.count(b"\n", counted, first), first
+            said = f"line {line:,}: {reason}" if begins else reason
+            found.append(Rejected(places[first], content[places[first] : places[end]], said))
+        return fitting, found
+
+    def key(self, content: bytes) -> Any:
+        """Files of the same key may be parsed together; None: this one is parsed alone."""
+        return self.name if encodings.of(content, self.encoding) == (encodings.UTF8, 0) else None
+
+    def together(self, contents: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
+        """The rows of files of the same key, one after the other, and how many each has; BadContent: parse fewer."""
+        for content in contents:
+            self.check(content)
+        try:
+            return self.joined(self.head(contents[0])[0], contents)
+        except DoesNotFitError as e:
+            raise BadContent(str(e)) from None
+
+    def sampled(self, content: bytes, *, whole: bool) -> pa.Schema:
+        """The columns of a file, or of its beginning; BadContent where it shows none."""
+        self.check(content)
+        return self.infer(encodings.text(content, self.encoding, cut=not whole).content, whole=whole)
+
+    def _text(self, content: bytes) -> encodings.Text:
+        encoding = encodings.of(self.beside, self.encoding)[0] if self.beside else self.encoding
+        return encodings.text(content, encoding)
+
+
+def check_utf8(text: bytes) -> None:
+    """DoesNotFitError where a text is not UTF-8."""
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError as e:
+            raise DoesNotFitError(f"not valid UTF-8 at its byte {e.start:,}: say encoding=") from None
+
+
+def check_length(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows; DoesNotFitError where one value is longer than a value may be."""
+    if batch.nbytes > LARGEST:
+        raise DoesNotFitError(f"its values have {batch.nbytes:,} bytes, and {LARGEST:,} can be held")
+    return batch

@@ -1,0 +1,77 @@
+"""Splits of files of text that hold rows, read by a reader in the place of a user's function."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from quire.sources.kafka.rows import as_batch
+from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
+from quire.sources.transforms.text.reader import Reader
+
+
+@dataclass(frozen=True)
+class Reading(Processing):
+    """The same as `Processing`, of which nothing is a user's."""
+
+    reader: Reader | None = None
+
+    @classmethod
+    def by(cls, reader: Reader, most: int, ends: tuple[str, ...] = ()) -> Reading:
+        """The reading of a call; `ends`: of names of files that are not cut."""
+        return cls(_never, reader.split, "parquet", most=most, uncut=("",) if reader.wide else ends, reader=reader)
+
+    def call(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int], attempt: int, end: int | None = None) -> Made:
+        """The rows of a split, and its records that do not fit; BadContent where the file cannot be read at all."""
+        assert self.reader is not None
+        assert isinstance(content, bytes)
+        if self.columns is None:
+            self.reader.sampled(
+                content, whole=True
+            )  # says what is wrong with it, unless files that were looked at are wrong, and it is not
+            raise BadContent("the columns are not known, as no file that was looked at could be read: say schema=, or retry it")
+        batches, rejected = self.reader.read(content, begins=not span[0])
+        rows = as_batch(pa.Table.from_batches(batches)) if len(batches) > 1 else batches[0] if batches else b""
+        found = (QuarantinedRecord(r.offset, r.record, len(r.record), r.reason, None, len(r.record)) for r in rejected)
+        return Made(rows, tuple(found))
+
+    @property
+    def columns(self) -> pa.Schema | None:
+        """Those of the rows; None: nothing says them."""
+        assert self.reader is not None
+        return self.reader.columns
+
+    def key(self, content: bytes) -> Any:
+        """See `Reader.key`."""
+        assert self.reader is not None
+        return self.reader.key(content)
+
+    def together(self, contents: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
+        """See `Reader.together`."""
+        assert self.reader is not None
+        return self.reader.together(contents)
+
+    def needs_beginning(self, record: bytes) -> bool:
+        """Whether a record can be read only beside the beginning of its file, which names the columns, or tells an encoding."""
+        assert self.reader is not None
+        return getattr(self.reader, "header", False) or b"\0" in record
+
+    def following(self, beginning: bytes) -> Reading:
+        """The same for a record alone of a file that begins like this."""
+        assert self.reader is not None
+        return dataclasses.replace(self, reader=self.reader.following(beginning))
+
+    def of(self, columns: pa.Schema | None) -> Reading:
+        """The same with the columns that are known now."""
+        assert self.reader is not None
+        return dataclasses.replace(self, reader=self.reader.of(columns))
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("a reader reads, and no function")

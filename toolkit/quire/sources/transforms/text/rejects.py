@@ -1,0 +1,45 @@
+"""The records of a text that do not fit, told from those that do: halves are parsed again until each stands alone.
+
+So one parser decides, whatever it is, and a file with few wrong records costs little more than one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from quire.sources.transforms.content import BadContent
+
+MOST = 10_000  # records of one split; a file of which more do not fit is of another kind
+Span = tuple[int, int]  # where a record begins and ends in the text
+
+
+class DoesNotFitError(Exception):
+    """A record is not one, or has a value that does not fit into its column."""
+
+
+def told(
+    text: bytes, records: Sequence[Span], parse: Callable[[bytes], pa.RecordBatch], why: Callable[[bytes, DoesNotFitError], str]
+) -> tuple[list[pa.RecordBatch], list[tuple[Span, str]]]:  # fmt: skip
+    """The rows of the records that fit, in order, and the records that do not, each with the reason.
+
+    parse   makes rows of some records that follow one another; DoesNotFitError where one of them does not fit
+    why     says of one record why it does not
+    """
+    fitting, rejected = list[pa.RecordBatch](), list[tuple[Span, str]]()
+    waiting = [(0, len(records))]
+    while waiting:
+        first, end = waiting.pop()
+        part = text[records[first][0] : records[end - 1][1]]
+        try:
+            fitting.append(parse(part))
+        except DoesNotFitError as e:
+            if end - first > 1:
+                middle = (first + end) // 2
+                waiting += [(middle, end), (first, middle)]
+                continue
+            rejected.append((records[first], why(part, e)))
+            if len(rejected) > MOST:
+                raise BadContent(f"more than {MOST:,} of its records do not fit; of the first one: {rejected[0][1]}") from None
+    return fitting, rejected
