@@ -48,9 +48,9 @@ def consolidate(
     source       a directory's path or URL, a glob, a list of them, or of (url, options) pairs
     dest         a directory of quire's own (made if it is not there), or a table (`quire.Table`, or where one lies)
     spark        a SparkSession; left out: `quire.session()`
-    transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | "parquet" | "orc" (rows of many
-                 small files in few large Parquet files; their columns are one by name, frozen with the plan) | "csv" | "jsonl" (the same
-                 of delimited text, and of one JSON object a line; records that do not fit are quarantined alone) | function(content, file)
+    transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | "parquet" | "orc" | "avro" (rows of
+                 many small files in few large Parquet files; their columns are one by name, frozen with the plan) | "csv" | "jsonl" (the
+                 same of delimited text, and of one JSON object a line; what does not fit is quarantined alone) | function(content, file)
     format       "lines" | "raw" | "parquet"; left out: what fits the transform
     compression  "none" | "gzip" | "zstd"
     target_size  bytes of a data file, "256 MiB"

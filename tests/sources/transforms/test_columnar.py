@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import duckdb
+import fastavro
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -27,6 +28,8 @@ from quire.sources.transforms import BadContent, columnar
 from quire.sources.transforms.columns import DiffersError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
 LOCAL: dict[str, Any] = {"spark": quire.LocalRunner()}
@@ -34,10 +37,25 @@ LOCAL: dict[str, Any] = {"spark": quire.LocalRunner()}
 
 def packed(table: pa.Table, kind: str = "parquet", **how: Any) -> bytes:
     sink = io.BytesIO()
+    if kind == "avro":
+        return of_records(table.to_pylist(), avro_schema(table.schema), **how)
     if kind == "orc":
         pyarrow.orc.write_table(table, sink, **how)
     else:
         pq.write_table(table, sink, **how)
+    return sink.getvalue()
+
+
+def avro_schema(schema: pa.Schema) -> dict[str, Any]:
+    names = {"int64": "long", "int32": "int", "double": "double", "string": "string", "bool": "boolean"}
+    fields = [{"name": f.name, "type": ["null", names[str(f.type)]]} for f in schema]
+    return {"type": "record", "name": "row", "fields": fields}
+
+
+def of_records(rows: Iterable[Any], schema: Any, codec: str = "deflate", **how: Any) -> bytes:
+    """An Avro file, in blocks of some 4 KB."""
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, rows, codec=codec, sync_interval=4000, **how)
     return sink.getvalue()
 
 
@@ -299,11 +317,16 @@ def test_files_of_other_writers_are_read(kind: str, files: int) -> None:
 
 @pytest.mark.parametrize("kind", columnar.NAMES)
 def test_a_file_of_few_bytes_that_means_many_values_is_quarantined(kind: str, tmp_path: Path) -> None:
-    many = pa.table({f"c{i}": pa.nulls(3_000_000, pa.int32()) for i in range(100)})
-    source, dest = write(tmp_path / "in", {"bomb": packed(many, kind), "1": packed(some(0), kind)}), tmp_path / "out"
+    if kind == "avro":
+        bomb = of_records([{"s": "x" * (80 << 20)}], {"type": "record", "name": "r", "fields": [{"name": "s", "type": "string"}]})
+        said = "a block of it decodes to more than 67,108,864 bytes"
+    else:
+        bomb = packed(pa.table({f"c{i}": pa.nulls(3_000_000, pa.int32()) for i in range(100)}), kind)
+        said = "it holds some 2.2 GiB of values"
+    source, dest = write(tmp_path / "in", {"bomb": bomb, "1": packed(some(0), kind)}), tmp_path / "out"
     assert (source / "bomb").stat().st_size < 2 << 20
     gather(source, dest, transform=kind)
-    assert "it holds some 2.2 GiB of values" in reasons(dest)["bomb"]
+    assert said in reasons(dest)["bomb"]
 
 
 def test_int96_is_an_instant_as_spark_reads_it(tmp_path: Path) -> None:
@@ -356,6 +379,104 @@ def test_what_is_damaged_or_of_another_kind_is_quarantined(kind: str, tmp_path: 
     assert {"half", "empty", "text", "other"} <= why.keys()
     assert all(f"not readable as {kind}" in each for each in why.values()), why
     assert gathered(dest).num_rows == 1000
+
+
+def test_avro_files_of_every_type_and_codec(tmp_path: Path) -> None:
+    new_year, moment = dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 5, tzinfo=dt.UTC)
+    long, money = {"type": "long"}, {"type": "fixed", "name": "money", "size": 9, "precision": 18, "scale": 3}
+    inner = [{"name": "x", "type": "int"}, {"name": "c", "type": "color"}]
+    kinds: dict[str, tuple[Any, Any]] = {
+        "b": ("boolean", True),
+        "i": ("int", 7),
+        "l": (["null", "long"], None),
+        "f": (["float", "null"], 0.5),
+        "d": ("double", 1.5),
+        "s": ("string", "é"),
+        "y": ("bytes", b"\xff"),
+        "z": ("null", None),
+        "day": ({"type": "int", "logicalType": "date"}, new_year),
+        "ms": ({**long, "logicalType": "timestamp-millis"}, moment),
+        "us": (["null", {**long, "logicalType": "timestamp-micros"}], moment),
+        "ntz": ({**long, "logicalType": "local-timestamp-micros"}, moment.replace(tzinfo=None)),
+        "dec": ({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, decimal.Decimal("1.50")),
+        "fix": ({"type": "fixed", "name": "four", "size": 4}, b"abcd"),
+        "fd": ({**money, "logicalType": "decimal"}, decimal.Decimal("-2.125")),
+        "id": ({"type": "string", "logicalType": "uuid"}, "00000000-0000-0000-0000-000000000001"),
+        "e": ({"type": "enum", "name": "color", "symbols": ["red", "blue"]}, "blue"),
+        "e2": ("color", "red"),
+        "a": ({"type": "array", "items": ["null", "int"]}, [1, None]),
+        "m": ({"type": "map", "values": "long"}, {"k": 1}),
+        "r": ({"type": "record", "name": "in", "fields": inner}, {"x": 1, "c": "red"}),
+    }
+    schema = {"type": "record", "name": "row", "namespace": "n", "fields": [{"name": k, "type": t} for k, (t, _) in kinds.items()]}
+    row = {name: value for name, (_, value) in kinds.items()}
+    codecs = ("null", "deflate", "snappy", "bzip2", "xz")
+    files = {f"{codec}.avro": of_records([row] * 500, schema, codec) for codec in codecs}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    assert gather(source, dest, transform="avro").quarantined_count == 0
+    found = gathered(dest).to_pylist()
+    assert len(found) == 500 * len(codecs)
+    want = {name: value for name, value in row.items() if name != "z"} | {"m": [("k", 1)]}
+    assert all(each == want for each in found)
+
+
+def zstandard_blocks(content: bytes) -> bytes:
+    """An Avro file without a codec as one of zstd."""
+    import zstandard
+
+    reader = fastavro.block_reader(io.BytesIO(content))
+    head = {"avro.schema": reader.metadata["avro.schema"].encode(), "avro.codec": b"zstandard"}
+    sink = io.BytesIO(b"Obj\x01")
+    sink.seek(4)
+    fastavro.schemaless_writer(sink, fastavro.parse_schema({"type": "map", "values": "bytes"}), head)
+    sync = b"0123456789abcdef"
+    sink.write(sync)
+    for block in reader:
+        rows = io.BytesIO()
+        for row in block:
+            fastavro.schemaless_writer(rows, reader.writer_schema, row)
+        data = zstandard.compress(rows.getvalue())
+        for number in (block.num_records, len(data)):
+            fastavro.schemaless_writer(sink, "long", number)
+        sink.write(data + sync)
+    return sink.getvalue()
+
+
+def test_avro_in_zstandard() -> None:
+    content = packed(some(0, 1000), "avro", codec="null")
+    assert columnar.rows("avro", zstandard_blocks(content), None).to_pylist() == some(0, 1000).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (["int", "string"], "a column is a union of several types"),
+        ("row", "columns do not hold themselves"),
+        ({"type": "array", "items": "row"}, "columns do not hold themselves"),
+        ({"type": "array", "items": "null"}, "a list of it has items without any value"),
+        (
+            {"type": "map", "values": {"type": "record", "name": "none", "fields": [{"name": "n", "type": "null"}]}},
+            "items without any value",
+        ),
+        ({"type": "int", "logicalType": "time-millis"}, None),  # Avro says: a logical type that is not known is its plain type
+    ],
+)
+def test_avro_schemas_that_no_column_holds(kind: Any, why: str | None) -> None:
+    schema = {"type": "record", "name": "row", "fields": [{"name": "c", "type": kind}]}
+    content = of_records([], schema)
+    if why is None:
+        assert columnar.schema_of("avro", pa.BufferReader(content)) == pa.schema([("c", pa.int32())])
+        return
+    with pytest.raises(BadContent, match=why):
+        columnar.schema_of("avro", pa.BufferReader(content))
+
+
+def test_an_avro_block_that_lies_about_its_records() -> None:
+    """Records without a byte could be there any number of times."""
+    schema = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "null"}]}
+    content = of_records([{"n": None}] * 1000, schema, "null")
+    with pytest.raises(BadContent, match="more records than bytes"):
+        columnar.rows("avro", content, None)
 
 
 def test_any_damage_is_one_line_and_ends() -> None:

@@ -48,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The options of consolidate and plan, with the names and defaults that they have in Python.
 _JOB = [
-    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml, json, parquet, orc, csv or jsonl."),
+    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml, json, parquet, orc, avro, csv or jsonl."),
     click.option("--format", help="lines, raw or parquet; default: what fits the transform."),
     click.option("--compression", help="none, gzip or zstd; default: none, in Parquet zstd."),
     click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit."),

@@ -9,7 +9,7 @@ from quire.errors import UsageError, choose
 
 COMPRESSIONS = ("none", "gzip", "zstd")
 FORMATS = ("lines", "raw", "parquet")
-TRANSFORMS = ("lines", "raw", "xml", "json", "parquet", "orc", "csv", "jsonl")
+TRANSFORMS = ("lines", "raw", "xml", "json", "parquet", "orc", "avro", "csv", "jsonl")
 PAIRS = {
     "lines": ("lines",),
     "raw": ("raw", "parquet"),
@@ -17,6 +17,7 @@ PAIRS = {
     "json": ("lines", "parquet"),
     "parquet": ("parquet",),
     "orc": ("parquet",),
+    "avro": ("parquet",),
     "csv": ("parquet",),
     "jsonl": ("parquet",),
     "callable": FORMATS,

@@ -47,7 +47,7 @@ def kind(content: bytes) -> str:
 def check(content: bytes, transform: str) -> None:
     """Raise BadContent where the first bytes of a file say that it is of another kind than a transform expects."""
     if found := kind(content):
-        if (transform_of := found.lower()) in ("parquet", "orc"):
+        if (transform_of := found.lower()) in ("parquet", "orc", "avro"):
             raise BadContent(
                 f"the file is of the kind {found}: gather such files with transform={transform_of!r}, into a place of their own"
             )

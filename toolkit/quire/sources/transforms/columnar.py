@@ -1,6 +1,7 @@
 """Files that hold columns: their rows as they are, in the columns that all files of a job have together.
 
     parquet, orc   small files become few large ones; Arrow decodes and encodes, and no row becomes an object of Python's
+    avro           the same, of records (see `avro`)
 
 Columns are known by their names. One that a file lacks is null there; whole numbers, fractions, decimals, dates and times widen to what
 holds both, within structs, lists and maps, too. The columns are frozen with the plan (see `common`).
@@ -17,11 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.formats.damage import ARROW
+from quire.sources.transforms import avro
 from quire.sources.transforms.columns import DiffersError, nullable, storable, stored
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError
 
-NAMES = ("parquet", "orc")
+NAMES = ("parquet", "orc", "avro")
 HELD = 2 << 30  # bytes of values that one file may have
 _DAMAGED = (*ARROW, OSError, ValueError, KeyError)
 _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -31,7 +33,7 @@ _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 def schema_of(kind: str, file: Any) -> pa.Schema:
     """The columns of a file, as they are stored; BadContent where it is damaged, or has a column that is not taken."""
     try:
-        schema = _instants(opened := _parquet(file), opened.schema_arrow) if kind == "parquet" else _orc(file).schema
+        schema = _SCHEMAS[kind](file)
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
     return _taken(schema)
@@ -50,7 +52,7 @@ def together(kind: str, contents: Sequence[bytes], columns: pa.Schema) -> tuple[
 
 def _table(kind: str, content: bytes, columns: pa.Schema | None) -> pa.Table:
     try:
-        table = (_read if kind == "parquet" else _read_orc)(pa.BufferReader(content))
+        table = _TABLES[kind](content)
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
     if columns is None:
@@ -76,8 +78,13 @@ def _parquet(source: Any) -> pq.ParquetFile:
     return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us")
 
 
-def _read(source: Any) -> pa.Table:
+def _schema_of_parquet(source: Any) -> pa.Schema:
     file = _parquet(source)
+    return _instants(file, file.schema_arrow)
+
+
+def _read(content: bytes) -> pa.Table:
+    file = _parquet(pa.BufferReader(content))
     encoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
     _check_size(encoded, file.metadata.num_rows, file.metadata.num_columns)
     table = file.read(use_threads=False)
@@ -88,10 +95,18 @@ def _read(source: Any) -> pa.Table:
     return table if schema is table.schema else table.cast(schema)
 
 
-def _read_orc(source: Any) -> pa.Table:
-    file = _orc(source)
+def _read_orc(content: bytes) -> pa.Table:
+    file = _orc(pa.BufferReader(content))
     _check_size(0, file.nrows, len(file.schema))
     return file.read()
+
+
+_SCHEMAS: dict[str, Callable[[Any], pa.Schema]] = {
+    "parquet": _schema_of_parquet,
+    "orc": lambda file: _orc(file).schema,
+    "avro": avro.schema_of,
+}
+_TABLES: dict[str, Callable[[bytes], pa.Table]] = {"parquet": _read, "orc": _read_orc, "avro": avro.table}
 
 
 def _check_size(encoded: int, rows: int, columns: int) -> None:
