@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> Path:
 # --------------------------------------------------------------------------------------------------------------------- the verbs
 
 COMMANDS = [
-    "consolidate", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger quarantined",
+    "consolidate", "sniff", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger quarantined",
     "ledger history", "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry",
     "ledger compact", "ledger expire", "ledger export", "ledger keep-versions", "ledger checkpoint", "ledger pins", "ledger unpin",
     "ledger files",
@@ -473,7 +473,7 @@ def test_what_the_pages_say_exists() -> None:
     assert {"lab", "demo", "test", "bench"} <= named <= targets
     verbs = set(re.findall(r"(?:`|^    |\n    |bin/|\$\(BIN\)/)quire ((?:(?:ledger|committer) )?[a-z]+(?:-[a-z]+)*)\b(?! \|)", pages))
     assert {"consolidate", "ledger summary", "populate", "committer advise"} <= verbs <= set(every()) | {"ledger", "committer"}
-    (listed,) = re.findall(r"`quire (plan \|[^`]*)`", (ROOT / "docs/shell.md").read_text())
+    (listed,) = re.findall(r"`quire (sniff \|[^`]*)`", (ROOT / "docs/shell.md").read_text())
     assert {word.strip(" …") for word in listed.split("|")} == {name for name in every() if " " not in name}
     (listed,) = re.findall(r"`quire ledger (summary \|[^`]*) DEST`", (ROOT / "docs/ledger.md").read_text())
     assert {f"ledger {word.strip()}" for word in listed.split("|")} <= set(every())

@@ -1,6 +1,7 @@
 """quire gathers millions of small files into a few large ones, on Spark, from a notebook: each byte exactly once.
 
     spark = quire.session()
+    found = quire.sniff("/data/in")                                         # a quire.Sniffed: what lies there, and which call takes it
     plan = quire.plan("/data/in", "/data/out")                              # a quire.Plan: look before you run
     report = quire.consolidate("/data/in", "/data/out")                     # a quire.Report
     report = quire.process("/data/in", "/data/parsed", function)            # def function(split: quire.Split, content: bytes)
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from quire.read.source import DataSource
     from quire.recover import recover
     from quire.samples.populate import populate
+    from quire.sniff import Sniffed, sniff
     from quire.sources.splits import FileInfo, QuarantineError, Split
     from quire.spark.runner import LocalRunner
     from quire.spark.session import session
@@ -98,6 +100,7 @@ _HOMES = {
         "quire.recover": ("recover",),
         "quire.samples.populate": ("populate",),
         "quire.sources.splits": ("FileInfo", "QuarantineError", "Split"),
+        "quire.sniff": ("Sniffed", "sniff"),
         "quire.spark.runner": ("LocalRunner",),
         "quire.spark.session": ("session",),
         "quire.spark.shipping": ("install_on",),
@@ -123,7 +126,7 @@ _import = _interruptible(importlib.import_module)  # a Ctrl-C that meets it is o
 
 
 class _Lazy(ModuleType):
-    """The kind of module that this package is: five functions are called like the modules that hold them."""
+    """The kind of module that this package is: six functions are called like the modules that hold them."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _PACKAGES:
@@ -177,6 +180,7 @@ __all__ = [
     "RefusedError",
     "Report",
     "RestoreReport",
+    "Sniffed",
     "Split",
     "StorageError",
     "Table",
@@ -200,4 +204,5 @@ __all__ = [
     "secret",
     "session",
     "skew",
+    "sniff",
 ]  # fmt: skip

@@ -24,6 +24,7 @@ from quire.planning import plan as planning
 from quire.planning.changes import Changes
 from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
+from quire.sniff import settled
 from quire.spark.runner import Runner, runner_of
 from quire.table.into import into, place
 
@@ -50,7 +51,8 @@ def consolidate(
     spark        a SparkSession; left out: `quire.session()`
     transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | "parquet" | "orc" | "avro" (rows of
                  many small files in few large Parquet files; their columns are one by name, frozen with the plan) | "csv" | "jsonl" (the
-                 same of delimited text, and of one JSON object a line; what does not fit is quarantined alone) | function(content, file)
+                 same of delimited text, and of one JSON object a line; what does not fit is quarantined alone) | "auto" (as
+                 `quire.sniff` suggests) | function(content, file)
     format       "lines" | "raw" | "parquet"; left out: what fits the transform
     compression  "none" | "gzip" | "zstd"
     target_size  bytes of a data file, "256 MiB"
@@ -95,6 +97,7 @@ def consolidate(
     Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined or another QuireError, each in one line.
     """
     request.check_names(settings)
+    settings = settled(source, settings)
     times, bars = again(every, max_runs), Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, waits=every is not None, **settings), operation)
@@ -117,6 +120,7 @@ def plan(
     Nothing that a later run would pick up is left.
     """
     request.check_names(settings)
+    settings = settled(source, settings)
     bars = Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, **settings), operation)

@@ -182,7 +182,7 @@ def test_columns_in_another_order_and_columns_that_lack() -> None:
         (b"\xff\xfe\xfd,a\n\n", "not valid utf-16-le at byte 6: say its encoding="),
         (b"\xfc,a\n", "its first record is not readable: not valid UTF-8 at its byte 0: say encoding="),
         (b"PK\x03\x04", "the file is of the kind zip"),
-        (b"PAR1\x15", "the file is of the kind Parquet: gather such files with transform='parquet', into a place of their own"),
+        (b"PAR1\x15", "the file is of the kind Parquet, and transform 'csv' takes text: gather it with transform='parquet'"),
     ],
 )
 def test_a_header_that_cannot_be_used(content: bytes, reason: str) -> None:
@@ -309,6 +309,7 @@ def test_the_columns_that_a_sample_shows() -> None:
     assert shown("csv", b"a\n99999999999999999999\n12345678901234567\n") == "a string"  # no digit is lost
     assert shown("csv", b"a\n2026-13-01\n") == "a string"
     assert shown("csv", b"1,x\n2,y\n", reader=Csv(header=False)) == "_c0 bigint, _c1 string"
+    assert shown("csv", b"2025,2026,true\n1,2,x\n") == "2025 bigint, 2026 bigint, true string"
     assert shown("csv", b"a,\n1,2\n") == "a bigint, _c1 bigint"
     assert shown("jsonl", line(a=1, b="2026-01-01", c=[1], d={"e": None}, f=None, g=[], h=True), line(a=1.5, d={"e": 1})) == (
         "a double, b string, c array<bigint>, d struct<e: bigint>, f string, g array<string>, h boolean"

@@ -39,6 +39,7 @@ from quire.planning.changes import Changes
 from quire.planning.hashing import FUNCTIONS
 from quire.process import check
 from quire.read import first_rows
+from quire.sniff import settled
 from quire.spark.shipping import one_line
 from quire.storage import connect, destination
 from quire.storage.within import is_marked
@@ -48,7 +49,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The options of consolidate and plan, with the names and defaults that they have in Python.
 _JOB = [
-    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml, json, parquet, orc, avro, csv or jsonl."),
+    click.option(
+        "--transform",
+        default="lines",
+        show_default=True,
+        help="lines, raw, xml, json, parquet, orc, avro, csv, jsonl or auto: as sniff suggests.",
+    ),
     click.option("--format", help="lines, raw or parquet; default: what fits the transform."),
     click.option("--compression", help="none, gzip or zstd; default: none, in Parquet zstd."),
     click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit."),
@@ -162,6 +168,7 @@ def consolidate(
 ) -> None:
     """Gather the files below SOURCE… into large files below DEST."""
     settings, master = _settings(given)
+    settings = settled(_source(source), settings)
     again(every, max_runs)
     _check_first(source, dest, {**settings, "waits": every is not None})
     with spark_of(master) as spark, shown(as_json):
@@ -169,10 +176,23 @@ def consolidate(
 
 
 @cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+@click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
+@click.option("--sample", default=200, show_default=True, help="How many files to look at.")
+@AS_JSON
+def sniff(source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...], hidden: bool, sample: int, as_json: bool) -> None:
+    """Look at some files below SOURCE…: which kinds lie there, and which call takes them."""
+    show(quire.sniff(_source(source), include=list(include) or None, exclude=list(exclude) or None, hidden=hidden, sample=sample), as_json)
+
+
+@cli.command()
 @_options(*_PLACES, *_JOB, *_TEXT, AS_JSON, QUIET)
 def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given: Any) -> None:
     """Say what consolidate would do; nothing of it is done or left."""
     settings, master = _settings(given)
+    settings = settled(_source(source), settings)
     _check_first(source, dest, settings)
     with spark_of(master) as spark:
         found = quire.plan(_source(source), dest, spark=spark, progress=not quiet, **settings)

@@ -32,6 +32,21 @@ def first_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Ite
             waiting += sorted(folders, reverse=True)
 
 
+def some_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Iterator[tuple[Root, Entry]]:
+    """At most so many wanted files, as the source lists them, directory by directory."""
+    for root in roots:
+        store, takes, seen = root.store(), _taker(root, selection, Listed()), ListedNames(root, selection, Piece(0, "", below=True))
+        waiting = [""]
+        while waiting and most > 0:
+            here, folders = waiting.pop(), list[str]()
+            for item in _noting(_shown(store, selection, here, "", "", seen, Listed()), folders):
+                if isinstance(item, Entry) and (takes is None or takes(item)):
+                    yield root, item
+                    if (most := most - 1) <= 0:
+                        return
+            waiting += sorted(folders, reverse=True)
+
+
 def new_files(listing: Listing, most: int) -> Iterator[tuple[Root, Entry]]:
     """At most so many wanted files that are not empty, and that the ledger does not cover; none where they come late in a large source."""
     looks, store = 0, connect(listing.dest, listing.dest_options)

@@ -256,8 +256,10 @@ class _Source(io.RawIOBase):
 
 def _by_arrow(codec: str, source: _Source) -> Iterator[bytes]:
     file = pa.CompressedInputStream(pa.PythonFile(source, "r"), {"bzip2": "bz2"}.get(codec, codec))
-    while piece := file.read(PIECE):
+    size = 16 << 10  # so that a beginning which is cut off gives something
+    while piece := file.read(size):
         yield piece
+        size = min(2 * size, PIECE)
 
 
 def _xz(_: str, source: _Source) -> Iterator[bytes]:

@@ -47,11 +47,8 @@ def kind(content: bytes) -> str:
 def check(content: bytes, transform: str) -> None:
     """Raise BadContent where the first bytes of a file say that it is of another kind than a transform expects."""
     if found := kind(content):
-        if (transform_of := found.lower()) in ("parquet", "orc", "avro"):
-            raise BadContent(
-                f"the file is of the kind {found}: gather such files with transform={transform_of!r}, into a place of their own"
-            )
+        gathered = found.lower() in ("parquet", "orc", "avro")
+        way = f"gather it with transform={found.lower()!r}" if gathered else "unpack it first (decompress='auto' does, where it can)"
         raise BadContent(
-            f"the file is of the kind {found}, and transform {transform!r} takes text: unpack it first (decompress='auto' does, where it "
-            f"can), or keep its bytes with transform='raw'"
+            f"the file is of the kind {found}, and transform {transform!r} takes text: {way}, or keep its bytes with transform='raw'"
         )

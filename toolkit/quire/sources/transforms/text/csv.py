@@ -67,7 +67,7 @@ class Csv(Reader):
                 continue
             if _record(self.delimiter, self.quote).match(text, first).lastindex:  # type: ignore[union-attr]  # it has matched there
                 raise BadContent("a quoted value of its header has no end")
-            values = [value.strip() for value in self._values(text[first:end])]
+            values = [value.strip() for value in self.values(text[first:end])]
             names = tuple(value or f"_c{i}" for i, value in enumerate(values))
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
@@ -79,7 +79,7 @@ class Csv(Reader):
         if self.columns is not None:
             return tuple(self.columns.names)
         first = next(self._spans(text), None)
-        return tuple(f"_c{i}" for i in range(len(self._values(text[first[0] : first[1]])))) if first else ()
+        return tuple(f"_c{i}" for i in range(len(self.values(text[first[0] : first[1]])))) if first else ()
 
     def _checked(self, names: Names) -> Names:
         known = names if self.columns is None else self.columns.names
@@ -89,11 +89,12 @@ class Csv(Reader):
             raise BadContent(f"the column {unknown[:100]!r} of its header is not among the columns of the job, or its destination{called}")
         return names
 
-    def _values(self, record: bytes) -> list[str]:
-        """The texts of one record."""
+    def values(self, record: bytes) -> list[str]:
+        """The texts of one record; BadContent where it is none."""
         try:
             check_utf8(record)
-            return [column[0].as_py() or "" for column in self._table(record, ()).columns]
+            table = self._table(record, tuple(f"f{i}" for i in range(record.count(self.delimiter.encode()) + 1)), unnamed=True)
+            return [column[0].as_py() or "" for column in table.columns]
         except DoesNotFitError as e:
             raise BadContent(f"its first record is not readable: {e}") from None
 
@@ -123,6 +124,8 @@ class Csv(Reader):
 
     def _parsed(self, head: Names, bodies: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
         """The rows of some bodies: a record that none of them can hold ends each, unless a quoted value in it has no end."""
+        if not head:  # of empty files
+            return self._typed(pa.table({})), [0] * len(bodies)
         end = _END.encode() + self.delimiter.encode() * (len(head) - 1) + b"\n"
         whole = b"".join(part for body in bodies for part in (body, b"" if body[-1:] in (b"\n", b"") else b"\n", end))
         check_utf8(whole)
@@ -153,12 +156,12 @@ class Csv(Reader):
             if found[0].strip(b"\r\n"):
                 yield found.span()
 
-    def _table(self, text: bytes, names: Names, *, lenient: bool = False) -> pa.Table:
-        """The records as columns of texts; without `names` they are numbered."""
+    def _table(self, text: bytes, names: Names, *, lenient: bool = False, unnamed: bool = False) -> pa.Table:
+        """The records as columns of texts; `unnamed`: these are Arrow's own names, and there may be fewer columns."""
         if not text.strip(b"\r\n"):
             return pa.table([pa.array([], pa.string())] * len(names), list(names))
-        read, convert = _options(self.nulls, names)
-        one_block = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, **read)
+        read: dict[str, Any] = {"autogenerate_column_names": True} if unnamed else {"column_names": list(names)}
+        one_block, convert = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, **read), _converting(self.nulls, names)
         try:
             return arrow_csv.read_csv(pa.BufferReader(text), one_block, _parsing(self, lenient), convert)
         except (*ARROW, ValueError) as e:
@@ -196,12 +199,10 @@ def _record(delimiter: str, quote: str) -> re.Pattern[bytes]:
 
 
 @lru_cache(100)
-def _options(nulls: tuple[str, ...], names: Names) -> tuple[dict[str, Any], arrow_csv.ConvertOptions]:
-    """The words to Arrow about files with these columns."""
-    read = {"column_names": list(names)} if names else {"autogenerate_column_names": True}
-    texts = {name: pa.string() for name in names or ()}
+def _converting(nulls: tuple[str, ...], names: Names) -> arrow_csv.ConvertOptions:
+    """Each value stays a text, or is null."""
     how = {"null_values": list(nulls), "strings_can_be_null": True, "quoted_strings_can_be_null": False}
-    return read, arrow_csv.ConvertOptions(column_types=texts, **how)
+    return arrow_csv.ConvertOptions(column_types={name: pa.string() for name in names}, **how)
 
 
 def _parsing(csv: Csv, lenient: bool) -> arrow_csv.ParseOptions:

@@ -29,6 +29,7 @@ from quire.sources.transforms.text.rejects import DoesNotFitError, Span
 from quire.sources.transforms.text.typed import typed
 
 _EMPTY = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
+_BEGUN = (b"\n\n", b"\n\r", b"\n ", b"\n\t")  # quicker to find: only such a text has an empty line
 _NOT_LINES = "not one JSON object a line"
 
 
@@ -132,7 +133,9 @@ def _objects(text: bytes) -> int:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as e:
         raise DoesNotFitError(f"not valid JSON ({type(e).__name__})") from None
     lines = text.count(b"\n") + (text[-1:] != b"\n" and text != b"")
-    if lines != objects and lines - len(_EMPTY.findall(text)) != objects:
+    if text[:1].isspace() or any(mark in text for mark in _BEGUN):
+        lines -= len(_EMPTY.findall(text))
+    if lines != objects:
         raise DoesNotFitError(_NOT_LINES)
     return objects
 

@@ -1,0 +1,173 @@
+"""A look at a source: which kinds of files lie there, and which call takes them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from gathering import gather, look, refused, write
+from quire import Ledger
+from quire.errors import UsageError
+from quire.sources.looking import Kind, looked
+
+
+def packed(kind: str, n: int = 10) -> bytes:
+    table, sink = pa.table({"id": range(n), "name": [f"n{i}" for i in range(n)]}), io.BytesIO()
+    if kind == "avro":
+        fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+        fastavro.writer(sink, {"type": "record", "name": "r", "fields": fields}, table.to_pylist())
+    else:
+        {"parquet": pq.write_table, "orc": pyarrow.orc.write_table}[kind](table, sink)
+    return sink.getvalue()
+
+
+def archived(kind: str) -> bytes:
+    sink = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(sink, "w") as archive:
+            archive.writestr("a", b"x")
+    else:
+        with tarfile.open(fileobj=sink, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
+    return sink.getvalue()
+
+
+DOCUMENT = json.dumps({"Records": [{"a": 1}]}).encode()
+LINES = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
+CSV = b"id,name,price\n1,a,1.5\n2,b,2.5\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.csv", CSV, Kind("CSV", "csv")),
+        ("a", CSV, Kind("CSV", "csv")),
+        ("a.csv", CSV.replace(b",", b";"), Kind("CSV", "csv", (("delimiter", ";"),))),
+        ("a.tsv", CSV.replace(b",", b"\t"), Kind("CSV", "csv", (("delimiter", "\t"),))),
+        ("a.csv", b"1;x, y\n2;z\n3;a, b\n", Kind("CSV", "csv", (("delimiter", ";"), ("header", False)))),
+        ("a.csv", "id,stadt\n1,Köln\n".encode("cp1252"), Kind("CSV", "csv", (("encoding", "cp1252"),))),
+        ("a.csv", CSV.decode().encode("utf-16"), Kind("CSV", "csv")),
+        ("a.csv", b"one\nx\n", Kind("CSV", "csv")),
+        ("a.csv.gz", gzip.compress(CSV), Kind("CSV", "csv", codec="gzip")),
+        ("a.jsonl", LINES, Kind("JSON lines", "jsonl")),
+        ("a", LINES, Kind("JSON lines", "jsonl")),
+        ("a.jsonl", LINES[:23], Kind("JSON lines", "jsonl")),
+        ("a.json.gz", gzip.compress(LINES), Kind("JSON lines", "jsonl", codec="gzip")),
+        ("a.json", DOCUMENT, Kind("JSON", "json")),
+        ("a.json", b'[\n{"a": 1},\n{"a": 2}\n]', Kind("JSON", "json")),
+        ("a.json.gz", gzip.compress(DOCUMENT), Kind("JSON", "json", codec="gzip")),
+        ("a.xml", b"\xef\xbb\xbf <?xml version='1.0'?><a/>", Kind("XML", "xml")),
+        ("a.log", b"2026-11-27 hello, world\nwhat is this\n", Kind("lines", "lines")),
+        ("a.log", b"one\n", Kind("lines", "lines")),
+        ("a", b"{not json\n", Kind("lines", "lines")),
+        ("a.bin", b"\x00\x01\x02\xff", Kind("binary", "raw")),
+        ("a", b"", Kind("empty")),
+        ("a.zip", archived("zip"), Kind("zip archive")),
+        ("a.tar", archived("tar"), Kind("tar archive")),
+        ("a.tar.gz", gzip.compress(archived("tar")), Kind("tar archive", codec="gzip")),
+        ("a.parquet", packed("parquet"), Kind("Parquet", "parquet")),
+        ("a", packed("orc"), Kind("ORC", "orc")),
+        ("a", packed("avro"), Kind("Avro", "avro")),
+        ("a.gz", gzip.compress(packed("parquet")), Kind("Parquet", "", codec="gzip")),
+        ("a.gz", gzip.compress(CSV * 9)[:-20], Kind("damaged", codec="gzip")),
+    ],
+)
+def test_a_file_is_known_by_its_content(name: str, content: bytes, kind: Kind) -> None:
+    found = looked(name, content, whole=True)
+    assert found.kind == kind
+    assert (found.columns is None) == (kind.transform not in ("csv", "jsonl", "parquet", "orc", "avro"))
+    if kind.transform in ("csv", "jsonl", "xml", "lines", "json") and content[:2] != b"\x1f\x8b":
+        long = looked(name, content * 3, whole=False)  # its beginning, whose end is cut off
+        assert long.kind.transform in (kind.transform, "jsonl", "json", "lines")
+
+
+def test_a_damaged_file_says_why() -> None:
+    for content in (packed("parquet")[:-9], packed("avro")[:30]):
+        found = looked("a", content, whole=True)
+        assert (found.columns, "not readable as" in found.why) == (None, True)
+
+
+def test_a_source_is_told_with_its_kinds_and_the_call_that_takes_it(tmp_path: Path) -> None:
+    files = {f"d{i % 2}/{i:03}.csv": CSV.replace(b",", b";") for i in range(28)}
+    files |= {"x.parquet": packed("parquet"), "y.zip": archived("zip"), "empty": b""}
+    source = write(tmp_path / "in", files)
+    found = quire.sniff(source)
+    assert (found.files, found.bytes, found.more, len(found.found)) == (31, sum(map(len, files.values())), False, 31)
+    assert (found.transform, found.settings, round(found.share, 2)) == ("csv", {"delimiter": ";"}, 0.93)
+    assert found.call == f"quire.consolidate('file://{source}', dest, transform='csv', delimiter=';')"
+    assert found.columns == "`id` bigint, `name` string, `price` double"
+    assert sorted(found.kinds()[["kind", "transform", "files"]].values.tolist()) == [
+        ["CSV", "csv", 28], ["Parquet", "parquet", 1], ["empty", "", 1], ["zip archive", "", 1],
+    ]  # fmt: skip
+    assert json.loads(json.dumps(found.as_dict()))["kinds"][0]["settings"] == {"delimiter": ";"}
+    assert all(text in str(found) for text in ("CSV (delimiter=';')", "90%", "zip archive", "columns", found.call))
+    assert "zip archive" in found._repr_html_()
+    assert quire.sniff(source, include="*.parquet").transform == "parquet"
+    assert len(quire.sniff(source, sample=5).found) == 5
+
+
+def test_a_look_reads_little_of_long_files(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "in", {"1.jsonl": LINES * 100_000, "2.parquet": packed("parquet", 300_000), "3.json.gz": gzip.compress(LINES * 300_000)}
+    )
+    found = {each.path.rpartition("/")[2]: each for each in quire.sniff(source).found}
+    assert [found[name].kind.transform for name in ("1.jsonl", "2.parquet", "3.json.gz")] == ["jsonl", "parquet", "jsonl"]
+    assert all(each.columns is not None and each.columns.names == ["id", "name"] for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("files", "transform", "rows"),
+    [
+        ({f"{i}.csv": CSV.replace(b",", b"|") for i in range(5)}, "csv", 10),
+        ({f"{i}.json.gz": gzip.compress(LINES, mtime=0) for i in range(5)}, "jsonl", 10),
+        ({f"{i}": packed("avro") for i in range(5)}, "avro", 50),
+    ],
+)
+def test_auto_gathers_what_a_look_suggests(files: dict[str, bytes], transform: str, rows: int, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    plan = look(source, dest, transform="auto")
+    assert plan.columns.startswith("`id` bigint, `name` string")
+    plan.discard()
+    assert gather(source, dest, transform="auto").files == 5
+    assert ds.dataset(sorted(map(str, dest.glob("*.parquet")))).count_rows() == rows
+    assert Ledger(dest).summary().transform == transform
+    assert gather(source, dest, transform="auto").files == 0
+    assert gather(source, dest, transform=transform, **quire.sniff(source).settings).files == 0
+
+
+def test_auto_asks_where_several_kinds_lie(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {**{f"{i}.csv": CSV for i in range(3)}, "x.parquet": packed("parquet")})
+    with refused(UsageError, 2, "transform='auto' finds several kinds", "CSV: 3; Parquet: 1", "include="):
+        gather(source, tmp_path / "out", transform="auto")
+    assert gather(source, tmp_path / "out", transform="auto", exclude="*.parquet").files == 3
+    # What the call says itself counts.
+    assert gather(source, tmp_path / "lines", transform="auto", exclude="*.parquet", schema="id long, name string, price string").files == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"source": "nowhere"}, ["nowhere"]),
+        ({"source": "in", "include": "*.gz"}, ["has no file to look at", "include="]),
+        ({"source": "in", "sample": 0}, ["sample=0"]),
+        ({"source": 7}, ["a source is a path or URL"]),
+    ],
+)
+def test_wrong_words(arguments: dict[str, Any], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "in", {"a": b"x\n"})
+    with refused(UsageError, 2, *words):
+        quire.sniff(**arguments)
