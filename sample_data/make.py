@@ -81,6 +81,24 @@ def contents() -> dict[str, bytes]:
     return files | HIDDEN
 
 
+def drop() -> dict[str, bytes]:
+    """Return name -> content of the CSV files that partners have dropped: two orders of columns, two encodings, and two wrong records."""
+    rng, files = random.Random("drop"), dict[str, bytes]()
+    for k in range(40):
+        names = ["id", "city", "fare", "at"] if k % 4 else ["at", "id", "fare", "city"]
+        rows = []
+        for i in range(rng.randrange(5, 12)):
+            city = rng.choice(['"Köln"', "Berlin", '"Hague; the"', ""])
+            rows.append({"id": f"{100 * k + i}", "city": city, "fare": f"{rng.randrange(9_000) / 100:.2f}", "at": _moment("", 12 * k + i)})
+        if k == 9:
+            rows[2]["fare"] = "12,50"
+        lines = [";".join(names), *(";".join(row[name] for name in names) for row in rows)]
+        if k == 23:
+            lines.insert(3, "2300;Berlin")
+        files[f"partner-{k % 5}-{k:03}.csv"] = "".join(f"{line}\r\n" for line in lines).encode("utf-16" if k % 7 == 6 else "utf-8")
+    return files
+
+
 def _moment(folder: str, sequence: int) -> str:
     day = folder.removeprefix("dt=") if folder.startswith("dt=") else "2026-11-22"
     seconds = 487 * sequence % 86_400
@@ -91,7 +109,7 @@ def main(target: Path) -> None:
     """Write the tree to `target`, which must not exist or be empty."""
     if target.exists() and any(target.iterdir()):
         sys.exit(f"{target} is not empty: remove it first, or name another directory")
-    files = contents()
+    files = contents() if target.name != "drop" else drop()
     for path, content in files.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_bytes(content)
@@ -99,4 +117,5 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    for place in (Path(sys.argv[1]),) if len(sys.argv) > 1 else (HERE, HERE.parent / "drop"):
+        main(place)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import quire
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = sorted(
@@ -35,6 +37,16 @@ def test_its_five_lines_give_the_output_that_it_shows(spark: Any, tmp_path: Path
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    assert said.getvalue() == re.sub("(?m)^    ", "", shown)
+
+
+def test_its_second_example_gives_the_output_that_it_shows(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, shown = re.search(r"become rows.*?```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.DOTALL).groups()
+    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(code, "README.md", "exec"), {"__name__": "readme", "quire": quire})
     assert said.getvalue() == re.sub("(?m)^    ", "", shown)
 
 

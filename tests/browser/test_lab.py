@@ -213,6 +213,7 @@ class Selector(Inspector):
         "03_skip_ledger.ipynb",
         "04_committers.ipynb",
         "05_kafka_exactly_once.ipynb",
+        "06_files_you_have.ipynb",
         "07_incremental_table.ipynb",
     ],
 )

@@ -28,7 +28,7 @@ KEPT = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 def test_there_are_notebooks() -> None:
     expected = {
         "00_quickstart.ipynb", "01_small_files_and_skew.ipynb", "02_cloud_stores.ipynb", "03_skip_ledger.ipynb", "04_committers.ipynb",
-        "05_kafka_exactly_once.ipynb", "07_incremental_table.ipynb",
+        "05_kafka_exactly_once.ipynb", "06_files_you_have.ipynb", "07_incremental_table.ipynb",
     }  # fmt: skip
     assert expected <= {path.name for path in notebooks()}
 

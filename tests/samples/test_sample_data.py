@@ -50,6 +50,10 @@ def test_the_script_makes_exactly_what_lies_here(make: ModuleType, found: dict[s
     assert make.contents() == found
 
 
+def test_the_script_makes_the_drop_that_lies_here(make: ModuleType) -> None:
+    assert make.drop() == {path.name: path.read_bytes() for path in (SAMPLE / "drop").iterdir()}
+
+
 def test_the_tree_is_small(found: dict[str, bytes]) -> None:
     assert 200 <= len(found) <= 500
     assert sum(map(len, found.values())) < 1_000_000

@@ -156,7 +156,7 @@ def sniff(
         roots = files.roots(source, dict(storage_options) if storage_options else None)
     selection = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden)
     listed = list(some_files(tuple(roots), selection, SEEN + 1))
-    more, listed = len(listed) > SEEN, listed[:SEEN]
+    more, listed = len(listed) > SEEN, sorted(listed[:SEEN], key=lambda each: (each[0].url, each[1].name))
     shown = tuple(plain(root.url) for root in roots)
     if not listed:
         with about("source"):

@@ -168,6 +168,11 @@ def test_values_that_are_missing_and_values_that_are_empty() -> None:
     assert read(nulls, b'a,b\nNULL,NULL\n"NULL",1\n')[0] == [{"a": None, "b": None}, {"a": "NULL", "b": 1}]
 
 
+@pytest.mark.parametrize("content", [b"a,b", b"a,b\n", b"b,a\r\n\r\n", b'"a"'])
+def test_a_file_with_a_header_alone_has_no_rows(content: bytes) -> None:
+    assert read(delimited("a bigint, b string"), content) == ([], [])
+
+
 def test_columns_in_another_order_and_columns_that_lack() -> None:
     assert read(delimited("a bigint, b string, c double"), b" c ,a\n1.5,2\n")[0] == [{"a": 2, "b": None, "c": 1.5}]
 

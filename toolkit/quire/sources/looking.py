@@ -22,7 +22,7 @@ from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import Csv, JsonLines, encodings
 
 DELIMITERS = (",", ";", "\t", "|")
-RECORDS = 50  # of a text that are looked at for its delimiter
+RECORDS, MOSTLY = 50, 0.8  # of a text that are looked at for its delimiter; so many of them have as many values as the first
 BEGINNING = 256 << 10  # decoded bytes of a file that are looked at
 _NAME = re.compile(r"[^\W\d][\w .\-/]*")
 _OF_COLUMNS = {"Parquet": "parquet", "ORC": "orc", "Avro": "avro"}
@@ -140,8 +140,11 @@ def _csv(path: str, text: bytes, codec: str, said: tuple[tuple[str, Any], ...], 
         reader = Csv(delimiter=delimiter)
         spans = reader.records(text, 0)[: RECORDS if whole else RECORDS + 1]
         records = [text[first:end] for first, end in (spans if whole or len(spans) < 2 else spans[:-1])]
-        widths = [len(reader.values(record)) for record in records]
-        if widths and widths[0] > most and 20 * sum(width == widths[0] for width in widths) >= 19 * len(widths):
+        try:
+            widths = [len(reader.values(record)) for record in records]
+        except BadContent:  # a quoted value without an end
+            continue
+        if widths and widths[0] > most and sum(width == widths[0] for width in widths) >= MOSTLY * len(widths):
             best, most = delimiter, widths[0]
     named = re.search(r"\.(csv|tsv)\b", path.rsplit("/", 1)[-1]) is not None
     if not best and not named:
@@ -158,7 +161,10 @@ def _csv(path: str, text: bytes, codec: str, said: tuple[tuple[str, Any], ...], 
 
 def _has_header(reader: Csv, text: bytes) -> bool:
     first = next(iter(reader.records(text, 0)), None)
-    values = reader.values(text[first[0] : first[1]]) if first else []
+    try:
+        values = reader.values(text[first[0] : first[1]]) if first else []
+    except BadContent:
+        return True
     return bool(values) and len(set(values)) == len(values) and all(_NAME.fullmatch(value.strip()) for value in values)
 
 

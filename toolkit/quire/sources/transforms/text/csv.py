@@ -93,6 +93,7 @@ class Csv(Reader):
         """The texts of one record; BadContent where it is none."""
         try:
             check_utf8(record)
+            record = record.rstrip(b"\r\n") + b"\n"  # without which Arrow counts no columns
             table = self._table(record, tuple(f"f{i}" for i in range(record.count(self.delimiter.encode()) + 1)), unnamed=True)
             return [column[0].as_py() or "" for column in table.columns]
         except DoesNotFitError as e:
