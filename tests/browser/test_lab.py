@@ -266,6 +266,11 @@ def test_the_panel_by_mouse(page: Any, address: str, folder: Path, tree: Path) -
     looked_at(lab, panel.root, "panel-result")
     assert len(check(tree, folder / "out-mouse").done) == 6_000
     assert quire.Ledger(folder / "out-mouse").inspect.history()["job"].iloc[0] == job
+
+    panel.button("Look").click()
+    panel.says("looked at")
+    expect(panel.part("transform").locator("select")).to_have_value("xml")
+    looked_at(lab, panel.root, "panel-looked")
     assert not lab.complaints
     lab.close()
 

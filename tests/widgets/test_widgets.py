@@ -92,6 +92,38 @@ def test_plan_shows_the_facts_the_tasks_and_the_skew_before_anything_is_gathered
     assert not [p for p in (tmp_path / "out").iterdir() if p.name != "_quire"]
 
 
+def test_look_says_what_lies_there_and_fills_in_what_takes_it(tmp_path: Path) -> None:
+    rows = b"id;name\n1;a\n2;b\n"
+    source = write(tmp_path / "in", {**{f"{i:02}.csv": rows for i in range(30)}, "other.zip": b"PK\x03\x04"})
+    panel = panel_of(source)
+    click(panel, "look")
+    done(panel)
+    assert panel.found is not None
+    assert (panel.found.files, panel.transform, panel.state) == (31, "csv", "idle")
+    assert "transform='csv',\n" in panel.code
+    assert "delimiter=';'" in panel.code
+    told = text_of(one(panel, "quire-look").value)
+    assert "CSV (delimiter=';')" in told
+    assert "zip archive" in told
+    assert "97%" in told
+    panel.dest = str(tmp_path / "out")
+    panel.run()
+    assert done(panel).result.files == 30
+    assert quire.Ledger(panel.dest).summary().transform == "csv"
+    # Another look takes back what the first one has filled in.
+    panel.source = str(write(tmp_path / "lines", {"a.log": b"one, two\nthree\n"}))
+    panel.look()
+    done(panel)
+    assert (panel.transform, "delimiter" in panel.code) == ("lines", False)
+    panel.source = str(tmp_path / "nowhere")
+    panel.look()
+    assert "does not exist" in beside(done(panel), "source")
+    assert (panel.state, panel.found) == ("failed", None)
+    panel.source = ""
+    panel.look()
+    assert "is empty" in beside(panel, "source")
+
+
 def test_run_after_plan_runs_the_plan_that_was_seen(source: Path, tmp_path: Path) -> None:
     panel = panel_of(source, tmp_path / "out")
     panel.plan()
@@ -536,7 +568,7 @@ def test_the_keyboard_goes_through_the_form_from_top_to_bottom() -> None:
     stops = (ipywidgets.Text, ipywidgets.Dropdown, ipywidgets.IntText, ipywidgets.Button)
     order = [w._dom_classes[0] for w in walk(panel) if isinstance(w, stops)]
     fields = ["source", "dest", "planner", "parts", "transform", "target-size"]
-    assert order == [f"quire-{name}" for name in (*fields, "plan-button", "run-button", "cancel-button")]
+    assert order == [f"quire-{name}" for name in (*fields, "look-button", "plan-button", "run-button", "cancel-button")]
     assert all(one(panel, f"quire-{name}").description for name in fields), "a label that the browser connects with its field"
     assert "data-lm-suppress-shortcuts" in one(panel, "quire-code").value, "else Ctrl+A selects the notebook's cells"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from quire import Plan, Report
+from quire import Plan, Report, Sniffed
 from quire.arguments import format_size
 
 if TYPE_CHECKING:
@@ -139,6 +139,13 @@ def _end(path: str) -> str:
 
 TASKS = 10  # in the table
 FILES = 100  # of those that were quarantined
+
+
+def found(looked: Sniffed) -> str:
+    """The facts, and the kinds of files with an example of each."""
+    columns, kinds = ("kind", "codec", "transform", "files", "example"), looked.as_dict()["kinds"][:TASKS]
+    rows = [tuple(kind[column] for column in columns) for kind in kinds]
+    return html.block(looked._repr_html_(), html.table("Kinds of files among those that were looked at", columns, rows, ("files",)))
 
 
 def plan(found: Plan) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import traitlets
 
 import quire
-from quire import AllQuarantined, Plan, ProgressEvent, QuireError, Report, UsageError, display
+from quire import AllQuarantined, Plan, ProgressEvent, QuireError, Report, Sniffed, UsageError, display
 from quire.engine.request import PLANNERS, check_names
 from quire.errors import choose, scrub
 from quire.formats import TRANSFORMS
@@ -21,7 +21,7 @@ from quire_widgets.form import CancelForm, Choice, Field
 from quire_widgets.skew_view import SkewView, page_of
 
 TOO_LATE = "It was over before it could be cancelled."
-BUSY = ("planning", "running", "cancelling")
+BUSY = ("looking", "planning", "running", "cancelling")
 _NAMES = {
     "source": "source",
     "dest": "destination",
@@ -33,18 +33,20 @@ _NAMES = {
 
 
 class ConsolidationPanel(CancelForm):
-    """`quire.consolidate` as a form. *Plan* looks before, *Run* does it in the background, *Cancel* stops it and loses nothing.
+    """`quire.consolidate` as a form. *Look* says what lies at the source, and fills in the transform that takes it; *Plan* shows what a run
+    would do, *Run* does it in the background, *Cancel* stops it and loses nothing.
 
     source, dest, planner, parts, transform, target_size    the fields; traits that can be set and observed
     spark, **settings      as for `quire.consolidate`, unchanged
 
-    .plan() .run() .cancel()    what the buttons do; they return at once. While one call is under way, another is not begun
+    .look() .plan() .run() .cancel()    what the buttons do; they return at once. While one call is under way, another is not begun
     .wait(timeout)         wait for the end; False if the time was too short
-    .state                 "idle" | "planning" | "running" | "cancelling" | "done" | "failed" | "cancelled"
-    .planned .result .error    the Plan, the Report or the exception of the last call, else None
+    .state                 "idle" | "looking" | "planning" | "running" | "cancelling" | "done" | "failed" | "cancelled"
+    .found .planned .result .error    the Sniffed, the Plan, the Report or the exception of the last call, else None
     .code                  the same call as Python, without secrets
 
         panel = ConsolidationPanel("/data/in", "/data/out", compression="zstd")
+        panel.look(); panel.wait(60), panel.found.call
         panel.plan(); panel.wait(60)
         panel.run(); panel.cancel(); panel.wait(60), panel.result
 
@@ -60,6 +62,7 @@ class ConsolidationPanel(CancelForm):
     parts = traitlets.Int(8, help="parts of a directory, for the planner hash")
     transform = traitlets.Any(TRANSFORMS[0], help="what becomes of a file's content")
     target_size = traitlets.Unicode("256 MiB", help="size of a data file, with its unit")
+    found = traitlets.Instance(Sniffed, allow_none=True, help="what the last look has found at the source")
     planned = traitlets.Instance(Plan, allow_none=True, help="the plan that was looked at, until it is run")
     result = traitlets.Instance(Report, allow_none=True, help="what the last run did")
     state = traitlets.Enum(("idle", *BUSY, "done", "failed", "cancelled"), "idle", help="where it is")
@@ -75,6 +78,7 @@ class ConsolidationPanel(CancelForm):
         }  # fmt: skip
         super().__init__("quire-panel")
         self._spark, self._settings = spark, settings
+        self._looked: list[str] = []  # the settings that a look has filled in
         self._planned_for: dict[str, Any] | None = None  # the arguments that `planned` is of
         self._build()
         for name, value in first.items():
@@ -97,12 +101,13 @@ class ConsolidationPanel(CancelForm):
         for name in ("source", "dest", "target_size"):
             self._fields[name].on_enter(self.plan)
         verbs = [
+            self._button("Look", self.look, tooltip="Read the beginnings of some files: which kinds they are, and what takes them"),
             self._button("Plan", self.plan, tooltip="Look first: nothing is gathered"),
             self._button("Run", self.run, button_style="primary", tooltip="Gather, in the background"),
             self._button("Cancel", self.cancel, disabled=True, tooltip="Stop; nothing is lost"),
         ]
         self._skew = SkewView()
-        self._lay_out(*self._fields.values(), verbs, self._running, "code", "plan", "result", self._skew)
+        self._lay_out(*self._fields.values(), verbs, self._running, "look", "code", "plan", "result", self._skew)
 
     def _connect(self, name: str) -> None:
         """Field and trait follow each other."""
@@ -137,6 +142,13 @@ class ConsolidationPanel(CancelForm):
         return {"source": self.source, "dest": self.dest, **self._arguments()}
 
     # ----------------------------------------------------------------------------------------------------------------- the verbs
+    def look(self) -> None:
+        """Look at some files of the source; the transform, with its settings, becomes the one that takes most of them."""
+        what = self._what()
+        options = {**(self._settings.get("storage_options") or {}), **(self._settings.get("source_options") or {})} or None
+        which = {name: self._settings[name] for name in ("include", "exclude", "hidden") if name in self._settings}
+        self._begin("looking", lambda _: quire.sniff(self.source, storage_options=options, **which), what, ("source",))
+
     def plan(self) -> None:
         """Look at what `run` would do: how much there is, its tasks, and whether they are even."""
         what, before = self._what(), self.planned
@@ -165,7 +177,10 @@ class ConsolidationPanel(CancelForm):
 
         self._begin("running", gather, what)
 
-    def _begin(self, state: str, act: Callable[[Callable[[ProgressEvent], None]], Any], what: dict[str, Any]) -> None:
+    def _begin(
+        self, state: str, act: Callable[[Callable[[ProgressEvent], None]], Any], what: dict[str, Any],
+        needs: Sequence[str] = ("source", "dest"),
+    ) -> None:  # fmt: skip
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
                 return
@@ -173,15 +188,18 @@ class ConsolidationPanel(CancelForm):
                 field.say("")
             self._running.say("")
             self.error = None
-            if not self._complete():
+            if not self._complete(needs):
                 return
             self.result = None
             self._put("result", "")
+            if state == "looking":
+                self.found = None
+                self._put("look", "")
             self._start(state, act, lambda answer, error: self._ended(state, what, answer, error))
 
-    def _complete(self) -> bool:
+    def _complete(self, needs: Sequence[str]) -> bool:
         """Say beside each field what is missing."""
-        empty = [name for name in ("source", "dest") if not getattr(self, name).strip()]
+        empty = [name for name in needs if not getattr(self, name).strip()]
         for name in reversed(empty):
             wanted = {"source": "what to gather: a directory, its URL, or a glob", "dest": "where to gather: a directory of quire's own"}
             missing = UsageError(f"The {_NAMES[name]} is empty. Say {wanted[name]}.")
@@ -195,7 +213,10 @@ class ConsolidationPanel(CancelForm):
         phase = self._call.phase if self._call else ""
         self._running.quiet()
         try:
-            if error is None and planning:
+            if error is None and state == "looking":
+                self._show_found(answer)
+                self._set_state("idle")
+            elif error is None and planning:
                 self._show_plan(answer, what)
                 self._running.say(TOO_LATE if stopping else self._stale())
                 self._set_state("idle")
@@ -216,6 +237,17 @@ class ConsolidationPanel(CancelForm):
         except Exception as e:  # an observer of the user's, or a picture: one line too
             self._fail(e)
 
+    def _show_found(self, found: Sniffed) -> None:
+        for name in self._looked:  # what an earlier look has set
+            self._settings.pop(name, None)
+        self._looked = [name for name in found.settings if name not in self._settings]
+        self._settings |= {name: found.settings[name] for name in self._looked}
+        if found.transform:
+            self.transform = found.transform
+        self._put("look", pages.found(found))
+        self.found = found
+        self._follow()
+
     def _show_plan(self, plan: Plan | None, what: dict[str, Any] | None) -> None:
         self._planned_for = what
         self._skew.what = plan if plan is not None and len(plan.tasks) else None
@@ -229,7 +261,8 @@ class ConsolidationPanel(CancelForm):
 
     # ------------------------------------------------------------------------------------------------------------ what it shows
     def _set_state(self, state: str) -> None:
-        self._buttons["plan"].disabled = self._buttons["run"].disabled = state in BUSY
+        for name in ("look", "plan", "run"):
+            self._buttons[name].disabled = state in BUSY
         self._buttons["cancel"].disabled = state not in ("planning", "running")
         super()._set_state(state)
 
@@ -240,7 +273,8 @@ class ConsolidationPanel(CancelForm):
         return {_NAMES[n]: getattr(v, "__name__", "a function") if callable(v) else scrub(str(v), 2000) for n, v in values.items()}
 
     def _lines(self) -> list[str]:
-        parts = [display.lines(f"ConsolidationPanel: {self.state}", self._told_fields()), "" if self.planned is None else str(self.planned)]
+        parts = [display.lines(f"ConsolidationPanel: {self.state}", self._told_fields())]
+        parts += ["" if found is None else str(found) for found in (self.found, self.planned)]
         parts += [repr(self._skew) if self._skew.result is not None else "", "" if self.result is None else repr(self.result)]
         return [*parts, self._running.message, self.code]
 
@@ -248,6 +282,7 @@ class ConsolidationPanel(CancelForm):
         return html.block(
             display.facts("quire.consolidate", {**self._told_fields(), "state": self.state}),
             html.note(self._running.message),
+            self._places["look"].value,
             html.code(self.code),
             self._places["plan"].value,
             self._places["result"].value,
