@@ -51,6 +51,8 @@ RETIRE, DELTA, ICEBERG = "commit/retire.py", "engine/exports/delta.py", "engine/
 OFFERED = "engine/exports/offered.py"
 DECODING, COLUMNAR = "sources/compression.py", "sources/transforms/columnar.py"
 COMPRESSED, COLUMNS = "tests/sources/test_compression.py", "tests/sources/transforms/test_columnar.py"
+READERS, GATHERED = "tests/sources/transforms/test_text_readers.py", "tests/sources/transforms/test_text_gather.py"
+CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -371,8 +373,25 @@ MUTANTS = (
     m("columns: one that is new leaves without a word", COLUMNAR, "        raise BadContent(_new(unknown, own.field(unknown).type))\n", "        pass\n", first=COLUMNS),
     m("columns: an old instant loses its zone", COLUMNAR, "    if old.isdisjoint(plain):\n", "    if True:\n", first=COLUMNS),
     m("columns: days of an older calendar are taken", COLUMNAR, "    if any(key in said for key in _LEGACY):\n", "    if False:\n", first=COLUMNS),
-    m("columns: a destination's columns grow in silence", "planning/columns.py", "    if there is not None and columns != there:\n", "    if False:\n", first=COLUMNS),
+    m("columns: a destination's columns grow in silence", "planning/columns.py", "        if there is not None and columns != there and self.said is None:\n", "        if False:\n", first=COLUMNS),
     m("columns: what lies behind a null counts", "formats/parquet.py", "column if of.is_struct(kind) else column.drop_null()", "column", first="tests/formats/test_checksum.py"),
+    m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "MOST = 10_000", "MOST = 0", first=READERS),
+    m("text: two objects a line are two lines", JSONL, "    if lines != objects:\n", "    if False:\n", first=READERS),
+    m("text: an empty line stands for a second object", JSONL, "    if text[:1].isspace() or any(mark in text for mark in _BEGUN):\n", "    if False:\n", first=READERS),
+    m("text: a quoted value without an end takes in the next file", CSV, "        if len(ends) != len(bodies):\n", "        if False:\n", first=READERS),
+    m("text: a record lies where it does in UTF-8", "sources/transforms/text/encodings.py", "        if self.encoding == UTF8:\n", "        if True:\n", first=READERS),
+    m("text: leading zeros are lost", "sources/transforms/text/typed.py", "(0|[1-9][0-9]{0,17})$", "[0-9]{1,18}$", first=READERS),
+    m("text: lines of two bytes a character are cut", "planning/listing.py", " or (cut.wide and encodings.is_wide(beginning))", "", first=GATHERED),
+    m("text: a record alone names its columns", "sources/transforms/text/reading.py", 'return getattr(self.reader, "header", False) or b"\\0" in record', "return False", first=GATHERED),
+    m("text: a retry forgets how its file was read", "ledger/job.py", 'change.reads or log.reads() or "{}"', 'change.reads or "{}"', first=GATHERED),
+    m("text: a retry reads as the last run, whatever one says", "ledger/job.py", 'change.reads or log.reads() or "{}"', 'log.reads() or "{}"', first=GATHERED),
+    m("avro: a block means any number of bytes", "sources/transforms/avro.py", "        if len(block) > BLOCK:\n", "        if False:\n", first=COLUMNS),
+    m("avro: records without bytes are there any number of times", "sources/transforms/avro.py", "        if n > max(1, len(block)):\n", "        if False:\n", first=COLUMNS),
+    m("avro: what lies between blocks does not matter", "sources/transforms/avro.py", "        if file.read(len(sync)) != sync:\n", "        if file.read(len(sync)) is None:\n", first=COLUMNS),
+    m("together: a checksum is of all that follows", "formats/parquet.py", "data[places[start] : places[start + n]])", "data[places[start] :])", first=COLUMNS),
+    m("together: a file's mark is not kept", FILES, "                alone = marks or length", "                alone = length", first=COLUMNS),
+    m("together: a wrong file takes its neighbours along", "engine/kinds/together.py", "                parts += [files[middle:], files[:middle]]\n", "                parts += [files[:middle]]\n", first=COLUMNS),
+    m("auto: several kinds are one", "sniff.py", "    if found.share < MOSTLY:\n", "    if False:\n", first="tests/test_sniff.py"),
     m("a reject that comes too late is lost", "sources/transforms/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),
     m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/commit/test_matrix.py"),
     m("put writes in place", LOCAL, "                    os.replace(self._temporary(data), path)\n",
