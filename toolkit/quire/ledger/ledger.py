@@ -371,7 +371,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         if data_file.endswith(".parquet"):
             rows = parquet.RowReader(store, data_file).take(x.offset or 0, x.records or 0)
             if rows.schema.names != parquet.CONTENT.names:
-                raise UsageError(f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(dest).")
+                raise UsageError(f"{x.path} became {x.records} rows with columns of their own. Read them with quire.read(dest).")
             checksum = parquet.checksum(rows)
             parts = rows.column("content").to_pylist()
             yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
