@@ -390,6 +390,7 @@ MUTANTS = (
     m("avro: what lies between blocks does not matter", "sources/transforms/avro.py", "        if file.read(len(sync)) != sync:\n", "        if file.read(len(sync)) is None:\n", first=COLUMNS),
     m("together: a checksum is of all that follows", "formats/parquet.py", "data[places[start] : places[start + n]])", "data[places[start] :])", first=COLUMNS),
     m("together: a file's mark is not kept", FILES, "                alone = marks or length", "                alone = length", first=COLUMNS),
+    m("together: a mark of a text is not kept", "engine/kinds/splits.py", "        if not whole or self.convert.marks or", "        if not whole or", first=GATHERED),
     m("together: a wrong file takes its neighbours along", "engine/kinds/together.py", "                parts += [files[middle:], files[:middle]]\n", "                parts += [files[:middle]]\n", first=COLUMNS),
     m("auto: several kinds are one", "sniff.py", "    if found.share < MOSTLY:\n", "    if False:\n", first="tests/test_sniff.py"),
     m("a reject that comes too late is lost", "sources/transforms/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),

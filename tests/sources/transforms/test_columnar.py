@@ -442,6 +442,23 @@ def zstandard_blocks(content: bytes) -> bytes:
     return sink.getvalue()
 
 
+def test_an_avro_file_that_is_damaged_between_its_blocks() -> None:
+    content = packed(some(0, 2000), "avro", codec="null")
+    at = content.rindex(content[-16:], 0, len(content) - 16)
+    with pytest.raises(BadContent, match=r"it is damaged before byte \d"):
+        columnar.rows("avro", content[:at] + b"?" + content[at + 1 :], None)
+
+
+def test_a_file_that_has_only_become_longer_is_known_as_such(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {f"{i}.parquet": packed(some(10 * i)) for i in range(4)}), tmp_path / "out"
+    gather(source, dest, transform="parquet", on_append="reprocess")
+    write(source, {"1.parquet": packed(some(10)) + b"and what is no Parquet"})
+    report = gather(source, dest, transform="parquet", on_append="reprocess")
+    assert report.changed_count == 0
+    assert "its new version cannot be taken, and what was gathered before stays: not readable as parquet" in str(report)
+    assert gathered(dest).num_rows == 40
+
+
 def test_avro_in_zstandard() -> None:
     content = packed(some(0, 1000), "avro", codec="null")
     assert columnar.rows("avro", zstandard_blocks(content), None).to_pylist() == some(0, 1000).to_pylist()

@@ -122,6 +122,19 @@ def test_a_record_is_retried_with_other_words(tmp_path: Path) -> None:
         Ledger(other).retry(text_options={}, progress=False, **LOCAL)
 
 
+def test_a_retry_reads_as_the_last_run_did(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"1.csv": b"id;name;price\n1;'a;b';1.5\n2;b;dear\n"}), tmp_path / "out"
+    gather(source, dest, transform="csv", schema="id long, name string, price double", delimiter=";", quote="'")
+    ledger = Ledger(dest)
+    done = ledger.retry(source, max_quarantined=9, progress=False, **LOCAL)
+    (row,) = ledger.inspect.quarantined().itertuples()
+    assert (done.gathered, row.tries, row.reason) == (0, 2, "the column 'price' is double, and a value of it is not")
+    ledger.checkpoint()
+    ledger.retry(source, max_quarantined=9, progress=False, **LOCAL)
+    (row,) = ledger.inspect.quarantined().itertuples()
+    assert (row.tries, row.reason) == (3, "the column 'price' is double, and a value of it is not")
+
+
 def test_a_record_whose_file_is_gone_stays_with_the_reason(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"1.csv": text("csv", 0, 3, WRONG["csv"]), "2.csv": text("csv", 3)})
     dest = tmp_path / "out"
@@ -207,6 +220,18 @@ def test_a_file_that_is_rewritten_takes_the_place_of_what_it_was(kind: str, tmp_
     write(source, {f"d0/000.{kind}": text(kind, 50, 4)})
     gather(source, dest, transform=kind, on_change="reprocess")
     assert rows_of(dest) == want(*range(3, 12), *range(50, 54))
+
+
+@KINDS
+def test_files_that_grow_are_read_again_whole(kind: str, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", tree(kind, 6)), tmp_path / "out"
+    how: dict[str, Any] = {"transform": kind, "on_append": "reprocess"}
+    gather(source, dest, **how)
+    write(source, {f"d0/000.{kind}": text(kind, 0, 5)})
+    report = gather(source, dest, **how)
+    assert (report.files, report.changed_count) == (1, 0)
+    assert rows_of(dest) == sorted(want(*range(18), 3, 4), key=lambda row: (row["id"], str(row)))
+    assert Ledger(dest).verify(**LOCAL).ok
 
 
 @KINDS
