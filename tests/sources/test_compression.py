@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import resource
 import tarfile
 import tracemalloc
@@ -517,3 +518,20 @@ def test_any_bytes_end_in_one_line_and_in_time() -> None:
 
     broken()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20
+
+
+def test_files_that_are_cut_off_leave_nothing_in_memory() -> None:
+    def held() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    content = gzip.compress(os.urandom(4 << 20), 1)[:-9]
+
+    def decode_all() -> None:
+        with pytest.raises(BadContent, match="cut off"):
+            sum(map(len, decode("gzip", content)))
+
+    decode_all()
+    before = held()
+    for _ in range(60):
+        decode_all()
+    assert held() - before < 30 << 20

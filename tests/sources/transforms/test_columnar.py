@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import io
+import os
 import random
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from gathering import gather, look, refused, write
 from quire import Ledger
 from quire.errors import RefusedError, UsageError
 from quire.formats.parquet import checksum, checksums
-from quire.sources.transforms import BadContent, columnar
+from quire.sources.transforms import BadContent, apart, columnar
 from quire.sources.transforms.columns import DiffersError
 
 if TYPE_CHECKING:
@@ -379,6 +381,29 @@ def test_what_is_damaged_or_of_another_kind_is_quarantined(kind: str, tmp_path: 
     assert {"half", "empty", "text", "other"} <= why.keys()
     assert all(f"not readable as {kind}" in each for each in why.values()), why
     assert gathered(dest).num_rows == 1000
+
+
+def test_an_orc_file_that_its_reader_dies_of_is_quarantined_and_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, deadly = apart._answer, packed(some(7), "orc")
+
+    def dies(request: bytes) -> bytes:
+        if request[1:] == deadly:
+            apart._pipes()
+            os.kill(apart._CHILDREN[os.getpid()].pid, signal.SIGKILL)
+        return asked(request)
+
+    monkeypatch.setattr(apart, "_answer", dies)
+    source, dest = (
+        write(tmp_path / "in", {**{f"{i}.orc": packed(some(10 * i), "orc") for i in range(9)}, "bad.orc": deadly}),
+        tmp_path / "out",
+    )
+    report = gather(source, dest, transform="orc")
+    assert report.files == 9
+    assert reasons(dest) == {"bad.orc": "not readable as orc (its reader has died of it: the file is damaged)"}
+    # A reader that has died of something else is replaced, and the file is read.
+    columnar.rows("orc", packed(some(0), "orc"), None)
+    os.kill(apart._CHILDREN[os.getpid()].pid, signal.SIGKILL)
+    assert columnar.rows("orc", packed(some(0), "orc"), None).num_rows == 10
 
 
 def test_avro_files_of_every_type_and_codec(tmp_path: Path) -> None:

@@ -257,8 +257,8 @@ class _Source(io.RawIOBase):
 def _by_arrow(codec: str, source: _Source) -> Iterator[bytes]:
     file = pa.CompressedInputStream(pa.PythonFile(source, "r"), {"bzip2": "bz2"}.get(codec, codec))
     size = 16 << 10  # so that a beginning which is cut off gives something
-    while piece := file.read(size):
-        yield piece
+    while (piece := file.read_buffer(size)).size:  # what `read` gets ready stays for ever where it then raises (pyarrow 26)
+        yield piece.to_pybytes()
         size = min(2 * size, PIECE)
 
 

@@ -124,7 +124,10 @@ def _unsnapped(block: bytes) -> bytes:
             break
     if size > BLOCK:
         return bytes(BLOCK + 1)
-    found = bytes(cramjam.snappy.decompress_raw(block[:-4]))
+    try:
+        found = bytes(cramjam.snappy.decompress_raw(block[:-4]))
+    except cramjam.DecompressionError as e:
+        raise ValueError(str(e)) from None
     if zlib.crc32(found) != int.from_bytes(block[-4:], "big"):
         raise ValueError("the checksum of a block differs")
     return found

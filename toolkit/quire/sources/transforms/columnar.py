@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.formats.damage import ARROW
-from quire.sources.transforms import avro
+from quire.sources.transforms import apart, avro
 from quire.sources.transforms.columns import DiffersError, nullable, storable, stored
-from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.content import BadContent, check_size
 from quire.sources.transforms.functions import WrongTypeError
 
 NAMES = ("parquet", "orc", "avro")
-HELD = 2 << 30  # bytes of values that one file may have
 _DAMAGED = (*ARROW, OSError, ValueError, KeyError)
 _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -33,10 +32,9 @@ _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 def schema_of(kind: str, file: Any) -> pa.Schema:
     """The columns of a file, as they are stored; BadContent where it is damaged, or has a column that is not taken."""
     try:
-        schema = _SCHEMAS[kind](file)
+        return _taken(_SCHEMAS[kind](file))
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
-    return _taken(schema)
 
 
 def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch:
@@ -53,11 +51,10 @@ def together(kind: str, contents: Sequence[bytes], columns: pa.Schema) -> tuple[
 def _table(kind: str, content: bytes, columns: pa.Schema | None) -> pa.Table:
     try:
         table = _TABLES[kind](content)
+        columns = _taken(table.schema) if columns is None else columns
+        return pa.Table.from_arrays(table.columns, schema=columns) if table.schema.equals(columns) else _widened(table, columns)
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
-    if columns is None:
-        columns = _taken(table.schema)
-    return pa.Table.from_arrays(table.columns, schema=columns) if table.schema.equals(columns) else _widened(table, columns)
 
 
 def _one(table: pa.Table, what: str) -> pa.RecordBatch:
@@ -66,12 +63,6 @@ def _one(table: pa.Table, what: str) -> pa.RecordBatch:
         raise BadContent(f"a column of {what} holds more than 2 GiB, in {table.num_rows:,} rows. Write smaller files at its source")
     arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
     return pa.record_batch(arrays, schema=table.schema)
-
-
-def _orc(source: Any) -> Any:
-    from pyarrow.orc import ORCFile  # where it is needed: every task would start later
-
-    return ORCFile(source)
 
 
 def _parquet(source: Any) -> pq.ParquetFile:
@@ -86,7 +77,7 @@ def _schema_of_parquet(source: Any) -> pa.Schema:
 def _read(content: bytes) -> pa.Table:
     file = _parquet(pa.BufferReader(content))
     encoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-    _check_size(encoded, file.metadata.num_rows, file.metadata.num_columns)
+    check_size(encoded, file.metadata.num_rows, file.metadata.num_columns)
     table = file.read(use_threads=False)
     said = file.metadata.metadata or {}
     if any(key in said for key in _LEGACY):
@@ -95,26 +86,20 @@ def _read(content: bytes) -> pa.Table:
     return table if schema is table.schema else table.cast(schema)
 
 
-def _read_orc(content: bytes) -> pa.Table:
-    file = _orc(pa.BufferReader(content))
-    _check_size(0, file.nrows, len(file.schema))
-    return file.read()
+def _schema_of_orc(file: Any) -> pa.Schema:
+    if isinstance(file, pa.BufferReader):
+        return apart.ask(apart.SCHEMA, file.read()).schema
+    from pyarrow.orc import ORCFile  # of a long file: only its footer is read
+
+    return ORCFile(file).schema
 
 
 _SCHEMAS: dict[str, Callable[[Any], pa.Schema]] = {
     "parquet": _schema_of_parquet,
-    "orc": lambda file: _orc(file).schema,
+    "orc": _schema_of_orc,
     "avro": avro.schema_of,
 }
-_TABLES: dict[str, Callable[[bytes], pa.Table]] = {"parquet": _read, "orc": _read_orc, "avro": avro.table}
-
-
-def _check_size(encoded: int, rows: int, columns: int) -> None:
-    """BadContent for a file of which few bytes mean more values than a task may hold."""
-    if (most := max(encoded, 8 * rows * columns)) > HELD:
-        raise BadContent(
-            f"it holds some {most / 2**30:,.1f} GiB of values, and {HELD >> 30} GiB can be held. Write smaller files at its source"
-        )
+_TABLES: dict[str, Callable[[bytes], pa.Table]] = {"parquet": _read, "orc": functools.partial(apart.ask, apart.ROWS), "avro": avro.table}
 
 
 def _instants(file: pq.ParquetFile, schema: pa.Schema) -> pa.Schema:

@@ -15,3 +15,14 @@ class BadContent(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = scrub(reason)
         super().__init__(self.reason)
+
+
+HELD = 2 << 30  # bytes of values that one file may have
+
+
+def check_size(encoded: int, rows: int, columns: int) -> None:
+    """BadContent for a file of which few bytes mean more values than a task may hold."""
+    if (most := max(encoded, 8 * rows * columns)) > HELD:
+        raise BadContent(
+            f"it holds some {most / 2**30:,.1f} GiB of values, and {HELD >> 30} GiB can be held. Write smaller files at its source"
+        )

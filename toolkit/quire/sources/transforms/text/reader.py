@@ -127,7 +127,10 @@ class Reader(ABC):
     def sampled(self, content: bytes, *, whole: bool) -> pa.Schema:
         """The columns of a file, or of its beginning; BadContent where it shows none."""
         self.check(content)
-        return self.infer(encodings.text(content, self.encoding, cut=not whole).content, whole=whole)
+        try:
+            return self.infer(encodings.text(content, self.encoding, cut=not whole).content, whole=whole)
+        except DoesNotFitError as e:
+            raise BadContent(f"it shows no columns: {e}") from None
 
     def _text(self, content: bytes) -> encodings.Text:
         encoding = encodings.of(self.beside, self.encoding)[0] if self.beside else self.encoding
