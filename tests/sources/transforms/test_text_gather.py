@@ -129,7 +129,7 @@ def test_a_retry_reads_as_the_last_run_did(tmp_path: Path) -> None:
     done = ledger.retry(source, max_quarantined=9, progress=False, **LOCAL)
     (row,) = ledger.inspect.quarantined().itertuples()
     assert (done.gathered, row.tries, row.reason) == (0, 2, "the column 'price' is double, and a value of it is not")
-    ledger.checkpoint()
+    ledger.checkpoint(**LOCAL)
     ledger.retry(source, max_quarantined=9, progress=False, **LOCAL)
     (row,) = ledger.inspect.quarantined().itertuples()
     assert (row.tries, row.reason) == (3, "the column 'price' is double, and a value of it is not")
@@ -170,6 +170,20 @@ def test_compressed_files_and_texts_of_any_encoding_among_them(kind: str, tmp_pa
     done = ledger.retry(source, max_quarantined=9, progress=False, **LOCAL)
     assert (done.gathered, done.quarantined) == (0, 2)
     assert rows_of(dest) == want(*range(15))
+
+
+@KINDS
+def test_columns_are_inferred_from_the_beginnings_of_long_compressed_files(kind: str, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {f"1.{kind}.gz": gzip.compress(text(kind, 0, 20_000), mtime=0)}), tmp_path / "out"
+    assert gather(source, dest, transform=kind).quarantined_count == 0
+    assert len(rows_of(dest)) == 20_000
+
+
+def test_a_retry_knows_the_columns_that_were_said_where_all_was_quarantined(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"1.csv": b"id;name\n1;a\n"}), tmp_path / "out"
+    gather(source, dest, transform="csv", schema="id long, name string")
+    assert Ledger(dest).retry(source, text_options={"delimiter": ";"}, progress=False, **LOCAL).gathered == 1
+    assert rows_of(dest) == [{"id": 1, "name": "a"}]
 
 
 def test_long_json_lines_are_cut_and_long_csv_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

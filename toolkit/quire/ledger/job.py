@@ -287,11 +287,12 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     elif kind in text.NAMES:
         process = Reading.by(text.reader(kind, json.loads(change.reads or log.reads() or "{}"), None), most)
+    there = schemas.there(log) if (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES) else None
     made = Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
-        columns=schemas.there(log) if (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES) else None,
+        columns=there,
     )  # fmt: skip
-    return made.of(made.columns) if kind in text.NAMES else made
+    return made.of(there or schemas.frozen(log)) if kind in text.NAMES else made
 
 
 def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, began: float) -> Changed:

@@ -54,7 +54,7 @@ class Columns:
         if self.reader is None:
             found = _footers(self.kind, store, prefix, rows, written)
         else:
-            decoded = decoding(store, root.decompress, SAMPLED)
+            decoded = decoding(store, root.decompress)  # a long one comes as a stream, of which the beginning is taken
             found = self._samples(self.reader, decoded, prefix, rows, written)
         return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in found.items()]
 

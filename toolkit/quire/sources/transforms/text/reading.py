@@ -35,7 +35,9 @@ class Reading(Processing):
             self.reader.sampled(
                 content, whole=True
             )  # says what is wrong with it, unless files that were looked at are wrong, and it is not
-            raise BadContent("the columns are not known, as no file that was looked at could be read: say schema=, or retry it")
+            raise BadContent(
+                "its columns are not known, as no file that was looked at could be read: forget it, and run again with schema="
+            )
         batches, rejected = self.reader.read(content, begins=not span[0])
         rows = as_batch(pa.Table.from_batches(batches)) if len(batches) > 1 else batches[0] if batches else b""
         found = (QuarantinedRecord(r.offset, r.record, len(r.record), r.reason, None, len(r.record)) for r in rejected)
