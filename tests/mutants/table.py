@@ -392,6 +392,8 @@ MUTANTS = (
     m("together: a file's mark is not kept", FILES, "                alone = marks or length", "                alone = length", first=COLUMNS),
     m("together: a mark of a text is not kept", "engine/kinds/splits.py", "        if not whole or self.convert.marks or", "        if not whole or", first=GATHERED),
     m("together: a wrong file takes its neighbours along", "engine/kinds/together.py", "                parts += [files[middle:], files[:middle]]\n", "                parts += [files[:middle]]\n", first=COLUMNS),
+    m("orc: a reader that died of something else takes a file along", "sources/transforms/apart.py", " or _answer(what + content)  # another", "  # another", first=COLUMNS),
+    m("text: long compressed files show no columns", "planning/columns.py", "decoding(store, root.decompress)  #", "decoding(store, root.decompress, SAMPLED)  #", first=GATHERED),
     m("auto: several kinds are one", "sniff.py", "    if found.share < MOSTLY:\n", "    if False:\n", first="tests/test_sniff.py"),
     m("a reject that comes too late is lost", "sources/transforms/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),
     m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/commit/test_matrix.py"),
