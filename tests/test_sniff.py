@@ -64,14 +64,14 @@ CSV = b"id,name,price\n1,a,1.5\n2,b,2.5\n"
         ("a.csv", b"one,two", Kind("CSV", "csv")),
         ("a.csv", b'id,name\n1,"x', Kind("CSV", "csv")),
         ("a", b'"a quote without an end', Kind("lines", "lines")),
-        ("a.csv.gz", gzip.compress(CSV), Kind("CSV", "csv", codec="gzip")),
+        ("a.csv.gz", gzip.compress(CSV, mtime=0), Kind("CSV", "csv", codec="gzip")),
         ("a.jsonl", LINES, Kind("JSON lines", "jsonl")),
         ("a", LINES, Kind("JSON lines", "jsonl")),
         ("a.jsonl", LINES[:23], Kind("JSON lines", "jsonl")),
-        ("a.json.gz", gzip.compress(LINES), Kind("JSON lines", "jsonl", codec="gzip")),
+        ("a.json.gz", gzip.compress(LINES, mtime=0), Kind("JSON lines", "jsonl", codec="gzip")),
         ("a.json", DOCUMENT, Kind("JSON", "json")),
         ("a.json", b'[\n{"a": 1},\n{"a": 2}\n]', Kind("JSON", "json")),
-        ("a.json.gz", gzip.compress(DOCUMENT), Kind("JSON", "json", codec="gzip")),
+        ("a.json.gz", gzip.compress(DOCUMENT, mtime=0), Kind("JSON", "json", codec="gzip")),
         ("a.xml", b"\xef\xbb\xbf <?xml version='1.0'?><a/>", Kind("XML", "xml")),
         ("a.log", b"2026-11-27 hello, world\nwhat is this\n", Kind("lines", "lines")),
         ("a.log", b"one\n", Kind("lines", "lines")),
@@ -80,12 +80,12 @@ CSV = b"id,name,price\n1,a,1.5\n2,b,2.5\n"
         ("a", b"", Kind("empty")),
         ("a.zip", archived("zip"), Kind("zip archive")),
         ("a.tar", archived("tar"), Kind("tar archive")),
-        ("a.tar.gz", gzip.compress(archived("tar")), Kind("tar archive", codec="gzip")),
+        ("a.tar.gz", gzip.compress(archived("tar"), mtime=0), Kind("tar archive", codec="gzip")),
         ("a.parquet", packed("parquet"), Kind("Parquet", "parquet")),
         ("a", packed("orc"), Kind("ORC", "orc")),
         ("a", packed("avro"), Kind("Avro", "avro")),
-        ("a.gz", gzip.compress(packed("parquet")), Kind("Parquet", "", codec="gzip")),
-        ("a.gz", gzip.compress(CSV * 9)[:-20], Kind("damaged", codec="gzip")),
+        ("a.gz", gzip.compress(packed("parquet"), mtime=0), Kind("Parquet", "", codec="gzip")),
+        ("a.gz", gzip.compress(CSV * 9, mtime=0)[:-20], Kind("damaged", codec="gzip")),
     ],
 )
 def test_a_file_is_known_by_its_content(name: str, content: bytes, kind: Kind) -> None:
@@ -124,7 +124,8 @@ def test_a_source_is_told_with_its_kinds_and_the_call_that_takes_it(tmp_path: Pa
 
 def test_a_look_reads_little_of_long_files(tmp_path: Path) -> None:
     source = write(
-        tmp_path / "in", {"1.jsonl": LINES * 100_000, "2.parquet": packed("parquet", 300_000), "3.json.gz": gzip.compress(LINES * 300_000)}
+        tmp_path / "in",
+        {"1.jsonl": LINES * 100_000, "2.parquet": packed("parquet", 300_000), "3.json.gz": gzip.compress(LINES * 300_000, mtime=0)},
     )
     found = {each.path.rpartition("/")[2]: each for each in quire.sniff(source).found}
     assert [found[name].kind.transform for name in ("1.jsonl", "2.parquet", "3.json.gz")] == ["jsonl", "parquet", "jsonl"]
