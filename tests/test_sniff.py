@@ -38,7 +38,7 @@ def archived(kind: str) -> bytes:
     sink = io.BytesIO()
     if kind == "zip":
         with zipfile.ZipFile(sink, "w") as archive:
-            archive.writestr("a", b"x")
+            archive.writestr(zipfile.ZipInfo("a"), b"x")
     else:
         with tarfile.open(fileobj=sink, mode="w") as archive:
             archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
