@@ -152,6 +152,14 @@ def test_auto_gathers_what_a_look_suggests(files: dict[str, bytes], transform: s
     assert gather(source, dest, transform=transform, **quire.sniff(source).settings).files == 0
 
 
+def test_damaged_and_empty_files_are_of_no_other_kind(tmp_path: Path) -> None:
+    files = {f"{i}.json.gz": gzip.compress(LINES, mtime=0) for i in range(3)} | {
+        "bad.json.gz": gzip.compress(LINES, mtime=0)[:-9],
+        "empty": b"",
+    }
+    assert gather(write(tmp_path / "in", files), tmp_path / "out", transform="auto").quarantined_count == 1
+
+
 def test_auto_asks_where_several_kinds_lie(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {**{f"{i}.csv": CSV for i in range(3)}, "x.parquet": packed("parquet")})
     with refused(UsageError, 2, "transform='auto' finds several kinds", "CSV: 3; Parquet: 1", "include="):

@@ -190,8 +190,8 @@ def _looked(root: Root, entries: list[Entry]) -> Iterator[Found]:
 
 
 def _suggested(found: tuple[Found, ...]) -> tuple[str, dict[str, Any], float]:
-    """The transform that takes most of the files that hold something, with its settings, and their share."""
-    holding = [each for each in found if each.kind.name != "empty"]
+    """The transform that takes most of the files that hold something and are not damaged, with its settings, and their share."""
+    holding = [each for each in found if each.kind.name not in ("empty", "damaged")]
     counted = Counter(each.kind.transform for each in holding if each.kind.transform)
     if not counted:
         return "", {}, 0.0
