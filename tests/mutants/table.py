@@ -375,7 +375,7 @@ MUTANTS = (
     m("columns: days of an older calendar are taken", COLUMNAR, "    if any(key in said for key in _LEGACY):\n", "    if False:\n", first=COLUMNS),
     m("columns: a destination's columns grow in silence", "planning/columns.py", "        if there is not None and columns != there and self.said is None:\n", "        if False:\n", first=COLUMNS),
     m("columns: what lies behind a null counts", "formats/parquet.py", "column if of.is_struct(kind) else column.drop_null()", "column", first="tests/formats/test_checksum.py"),
-    m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "MOST = 10_000", "MOST = 0", first=READERS),
+    m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "max(MOST, len(records) // SHARE)", "0", first=READERS),
     m("text: two objects a line are two lines", JSONL, "    if lines != objects:\n", "    if False:\n", first=READERS),
     m("text: an empty line stands for a second object", JSONL, "    if text[:1].isspace() or any(mark in text for mark in _BEGUN):\n", "    if False:\n", first=READERS),
     m("text: a quoted value without an end takes in the next file", CSV, "        if len(ends) != len(bodies):\n", "        if False:\n", first=READERS),

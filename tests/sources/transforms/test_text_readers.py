@@ -291,8 +291,11 @@ def test_a_file_among_others_does_not_take_in_the_next_one(wrong: bytes) -> None
 
 def test_a_file_of_which_all_does_not_fit_is_given_up_soon() -> None:
     content = b"id\n" + b"x\n" * (MOST + 10)
-    with pytest.raises(BadContent, match=r"more than 10,000 of its records do not fit; of the first one: the column 'id' is bigint"):
+    with pytest.raises(BadContent, match=r"more than 1,000 of its 1,010 records do not fit; of the first: the column 'id' is bigint"):
         read(delimited("id bigint"), content)
+    content = b"id\n" + b"x\n" * (MOST + 10) + b"1\n" * 20 * MOST
+    rows, rejected = read(delimited("id bigint"), content)
+    assert (len(rows), len(rejected)) == (20 * MOST, MOST + 10), "few of many"
 
 
 # ------------------------------------------------------------------------------------------------------------------- inference

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from quire.sources.transforms.content import BadContent
 
-MOST = 10_000  # records of one split; a file of which more do not fit is of another kind
+MOST, SHARE = 1_000, 10  # records of one split, or a tenth of them; a file of which more do not fit is of another kind
 Span = tuple[int, int]  # where a record begins and ends in the text
 
 
@@ -28,7 +28,7 @@ def told(
     why     says of one record why it does not
     """
     fitting, rejected = list[pa.RecordBatch](), list[tuple[Span, str]]()
-    waiting = [(0, len(records))]
+    waiting, most = [(0, len(records))], max(MOST, len(records) // SHARE)
     while waiting:
         first, end = waiting.pop()
         part = text[records[first][0] : records[end - 1][1]]
@@ -40,6 +40,6 @@ def told(
                 waiting += [(middle, end), (first, middle)]
                 continue
             rejected.append((records[first], why(part, e)))
-            if len(rejected) > MOST:
-                raise BadContent(f"more than {MOST:,} of its records do not fit; of the first one: {rejected[0][1]}") from None
+            if len(rejected) > most:
+                raise BadContent(f"more than {most:,} of its {len(records):,} records do not fit; of the first: {rejected[0][1]}") from None
     return fitting, rejected
