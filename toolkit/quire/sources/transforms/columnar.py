@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.formats.damage import ARROW
-from quire.sources.transforms import apart, avro
+from quire.sources.transforms import apart
 from quire.sources.transforms.columns import DiffersError, nullable, storable, stored
 from quire.sources.transforms.content import BadContent, check_size
 from quire.sources.transforms.functions import WrongTypeError
@@ -94,12 +95,22 @@ def _schema_of_orc(file: Any) -> pa.Schema:
     return ORCFile(file).schema
 
 
+def _avro() -> ModuleType:
+    from quire.sources.transforms import avro  # where it is needed: every task would start later
+
+    return avro
+
+
 _SCHEMAS: dict[str, Callable[[Any], pa.Schema]] = {
     "parquet": _schema_of_parquet,
     "orc": _schema_of_orc,
-    "avro": avro.schema_of,
+    "avro": lambda file: _avro().schema_of(file),
 }
-_TABLES: dict[str, Callable[[bytes], pa.Table]] = {"parquet": _read, "orc": functools.partial(apart.ask, apart.ROWS), "avro": avro.table}
+_TABLES: dict[str, Callable[[bytes], pa.Table]] = {
+    "parquet": _read,
+    "orc": functools.partial(apart.ask, apart.ROWS),
+    "avro": lambda content: _avro().table(content),
+}
 
 
 def _instants(file: pq.ParquetFile, schema: pa.Schema) -> pa.Schema:
