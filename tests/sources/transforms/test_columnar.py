@@ -24,7 +24,7 @@ import pytest
 import quire
 from gathering import gather, look, refused, write
 from quire import Ledger
-from quire.errors import RefusedError, UsageError
+from quire.errors import QuireError, RefusedError, UsageError
 from quire.formats.parquet import checksum, checksums
 from quire.sources.transforms import BadContent, apart, columnar
 from quire.sources.transforms.columns import DiffersError
@@ -404,6 +404,29 @@ def test_an_orc_file_that_its_reader_dies_of_is_quarantined_and_no_other_one(tmp
     columnar.rows("orc", packed(some(0), "orc"), None)
     os.kill(apart._CHILDREN[os.getpid()].pid, signal.SIGKILL)
     assert columnar.rows("orc", packed(some(0), "orc"), None).num_rows == 10
+
+
+def test_where_no_process_reads_orc_no_file_is_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {f"{i}.orc": packed(some(10 * i), "orc") for i in range(3)}), tmp_path / "out"
+    apart._end()
+    for python, words in (("/nowhere/python", "could not be started"), ("/bin/false", "ended before it read any")):
+        monkeypatch.setattr(apart.sys, "executable", python)
+        with pytest.raises(QuireError, match=words):
+            gather(source, dest, transform="orc")
+    monkeypatch.undo()
+    assert gather(source, dest, transform="orc").files == 3
+
+
+def test_small_files_of_many_values_are_not_held_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar, "TOGETHER", 40_000)
+    most, made = list[int](), columnar._one
+    monkeypatch.setattr(columnar, "_one", lambda table, what: (most.append(table.nbytes), made(table, what))[1])
+    files = {f"{i:02}.parquet": packed(pa.table({"id": pa.array([i] * 2_000, pa.int64())})) for i in range(20)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    assert gather(source, dest, transform="parquet").files == 20
+    assert max(most) <= 40_000
+    assert sorted(gathered(dest)["id"].to_pylist()) == [i for i in range(20) for _ in range(2_000)]
+    assert Ledger(dest).verify(**LOCAL).ok
 
 
 def test_avro_files_of_every_type_and_codec(tmp_path: Path) -> None:

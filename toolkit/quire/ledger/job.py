@@ -28,7 +28,7 @@ from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
 from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import AllQuarantined, QuireError, RefusedError, UsageError, printable
+from quire.errors import AllQuarantined, FormatError, QuireError, RefusedError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
@@ -272,6 +272,17 @@ def _plan(
     return identity.head(base, plan_id, len(planned.tasks)), planned
 
 
+def _words(reads: str, log: Log) -> dict[str, Any]:
+    """How text is read; FormatError for what no writer of ours has written."""
+    try:
+        found = json.loads(reads)
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise FormatError(f"the log of {log.store.url} does not say how its text was read: it is damaged. Say text_options=.")
+
+
 def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     function, most = change.function, change.max_file_size
     built_in = spec.transform in (*transforms.NAMES, *COLUMNAR, *text.NAMES) and function is None
@@ -286,7 +297,7 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     elif spec.split and function is not None:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     elif kind in text.NAMES:
-        process = Reading.by(text.reader(kind, json.loads(change.reads or log.reads() or "{}"), None), most)
+        process = Reading.by(text.reader(kind, _words(change.reads or log.reads() or "{}", log), None), most)
     there = schemas.there(log) if (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES) else None
     made = Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,

@@ -3,6 +3,7 @@
 A worker keeps one such process, which ends with it, and starts another one where it has died: that file is quarantined, and the others
 go on.
 
+    at first how many bytes, as 8 bytes; then b"+": it is ready. Without it the machine is at fault, and no file
     request  how many bytes, as 8 bytes; then b"s" (the schema) or b"r" (the rows), and the file
     answer   how many bytes, as 8 bytes; then b"+" and an Arrow stream, or b"-" and the error
 """
@@ -19,6 +20,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from quire.errors import QuireError
 from quire.sources.transforms.content import check_size
 
 SCHEMA, ROWS = b"s", b"r"
@@ -58,9 +60,19 @@ def _pipes() -> tuple[IO[bytes], IO[bytes]]:
         command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # In a session of its own: an interrupt from the keyboard is for its parent, which ends it.
-        child = _CHILDREN[os.getpid()] = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )  # fmt: skip
+        try:
+            child = _CHILDREN[os.getpid()] = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            )  # fmt: skip
+            began = _receive(child.stdout)  # type: ignore[arg-type]  # it was asked for
+        except OSError as e:
+            raise QuireError(f"the process that reads ORC files could not be started ({e}): nothing was quarantined. Call again.") from e
+        if not began:
+            _end()
+            raise QuireError(
+                f"the process that reads ORC files ended before it read any ({sys.executable} must find quire and pyarrow): nothing was "
+                f"quarantined. Look at that Python, and call again."
+            )
     assert child.stdin is not None
     assert child.stdout is not None
     return child.stdin, child.stdout
@@ -81,6 +93,7 @@ def serve() -> None:
     from pyarrow import orc
 
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    _send(answers, b"+")
     while request := _receive(asked):
         try:
             file: Any = orc.ORCFile(pa.BufferReader(request[1:]))

@@ -25,6 +25,7 @@ from quire.sources.transforms.content import BadContent, check_size
 from quire.sources.transforms.functions import WrongTypeError
 
 NAMES = ("parquet", "orc", "avro")
+TOGETHER = 128 << 20  # bytes of values of files whose rows are made together
 _DAMAGED = (*ARROW, OSError, ValueError, KeyError)
 _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -45,7 +46,12 @@ def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch
 
 def together(kind: str, contents: Sequence[bytes], columns: pa.Schema) -> tuple[pa.RecordBatch, list[int]]:
     """The rows of several files, one after the other, and how many each has; BadContent where one of them does not fit."""
-    tables = [_table(kind, content, columns) for content in contents]
+    tables, held = list[pa.Table](), 0
+    for content in contents:
+        tables.append(_table(kind, content, columns))
+        held += tables[-1].nbytes
+        if held > TOGETHER and len(tables) > 1:  # small files may hold many values: fewer at once
+            raise BadContent(f"they hold more than {TOGETHER:,} bytes of values")
     return _one(pa.concat_tables(tables), "all of them together"), [table.num_rows for table in tables]
 
 
