@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import quire
 from gathering import gather, look, refused, write
 from quire import Ledger
 from quire.errors import AllQuarantined, RefusedError, UsageError
+from quire.sources.transforms.text import Csv
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -267,6 +269,27 @@ def test_a_destination_keeps_its_columns(kind: str, tmp_path: Path) -> None:
     # Values alone refuse nothing.
     write(source, {f"text.{kind}": WRONG[kind] if kind == "jsonl" else b"id,name,price\n" + WRONG[kind]})
     assert gather(source, dest, transform=kind, exclude="more.*").quarantined_count == 1
+
+
+@KINDS
+def test_names_that_differ_in_their_case_alone(kind: str, tmp_path: Path) -> None:
+    files = tree(kind, 4)
+    other = text(kind, 50).replace(b"id,", b"ID,").replace(b'"id"', b'"ID"')
+    source, dest = write(tmp_path / "in", {**files, f"other.{kind}": other}), tmp_path / "out"
+    report = gather(source, dest, transform=kind)
+    assert report.quarantined_count == (1 if kind == "csv" else 3)
+    assert all("where it is called 'id'" in reason for _, reason in report.quarantined)
+    assert rows_of(dest) == want(*range(12))
+
+
+def test_a_header_of_very_many_columns_is_read_soon(tmp_path: Path) -> None:
+    names = [f"c{i}" for i in range(20_000)]
+    content = ",".join(names).encode() + b"\n" + b",".join([b"1"] * len(names)) + b"\n"
+    reader = Csv(columns=pa.schema([(name, pa.int64()) for name in names]))
+    began = time.process_time()
+    for _ in range(3):
+        reader.head(content)
+    assert time.process_time() - began < 3
 
 
 def test_where_nothing_that_is_looked_at_can_be_read(tmp_path: Path) -> None:

@@ -31,9 +31,11 @@ NAMES = ("csv", "jsonl")
 def common(kind: str, found: Iterable[tuple[pa.Schema, int]]) -> pa.Schema | None:
     """The columns of files of which some were looked at (schema, how many have it): text where nothing says a type."""
     if kind == "csv":
-        columns = dict[str, pa.DataType]()
+        columns, spelled = dict[str, pa.DataType](), dict[str, str]()
         for schema, _ in sorted(found, key=lambda each: (-each[1], -len(each[0]), str(each[0]))):
             for field in schema:
+                if spelled.setdefault(field.name.lower(), field.name) != field.name:
+                    continue  # to Spark both are one: who spells it otherwise is quarantined, and told
                 columns[field.name] = holds(columns.get(field.name, pa.null()), field.type)
         return pa.schema([pa.field(name, _known(kind)) for name, kind in columns.items()]) if columns else None
     schema = merged(found, of_text=True)

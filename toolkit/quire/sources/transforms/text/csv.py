@@ -82,7 +82,7 @@ class Csv(Reader):
         return tuple(f"_c{i}" for i in range(len(self.values(text[first[0] : first[1]])))) if first else ()
 
     def _checked(self, names: Names) -> Names:
-        known = names if self.columns is None else self.columns.names
+        known = dict.fromkeys(names if self.columns is None else self.columns.names)
         if unknown := next((name for name in names if name not in known), None):
             near = next((name for name in known if name.lower() == unknown.lower()), None)
             called = f", where it is called {near!r}" if near else ""
