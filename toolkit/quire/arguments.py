@@ -144,7 +144,9 @@ class Needs(NamedTuple):
 
 _FUNCTION, _HASH, _TAIL, _RANGES = "transform=function", "planner='hash'", "on_append='tail'", "split='lines' or 'row_groups'"
 _TEXT, _CSV = "transform='csv' or 'jsonl'", "transform='csv'"
+ROWS = "rows with columns of their own, format='parquet'"
 NEEDS = (
+    Needs("schema_evolution", "refuse", "says what becomes of other columns", ROWS),
     Needs("function_version", None, "names the edition of a function", _FUNCTION),
     Needs("keep_messages", False, "keeps the text of what a function raises", _FUNCTION),
     Needs("schema", None, "says the columns that a function makes", _FUNCTION),

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict, Unpack
 
-from quire.arguments import count, flag, parse_target, refuse_needless
+from quire.arguments import ROWS, count, flag, parse_target, refuse_needless
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
@@ -31,6 +31,7 @@ from quire.sources.kafka.records import BatchFunction, Loading
 from quire.sources.kafka.topics import is_kafka
 from quire.sources.kafka.until import Until
 from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import MORE
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import runner_of
 from quire.storage import connect, destination
@@ -63,6 +64,7 @@ class LoadSettings(TypedDict, total=False):
     dest_options: Mapping[str, Any] | None
     keep_versions: int | str | None
     exports: str | Iterable[str] | None
+    schema_evolution: str
 
 
 def check(
@@ -72,6 +74,7 @@ def check(
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
     source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = None,
+    schema_evolution: str = "refuse",
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
@@ -91,6 +94,8 @@ def check(
         raise UsageError(f"consumer_group={quoted(consumer_group)} is not a group's name.")
     keep_messages, of_function = flag(keep_messages, "keep_messages"), {"transform=function": transform is not None}
     refuse_needless({"function_version": function_version, "keep_messages": keep_messages, "schema": schema}, of_function)
+    adds = choose(schema_evolution, request.EVOLUTION, "schema_evolution") == "add"
+    refuse_needless({"schema_evolution": schema_evolution}, {ROWS: transform is not None and laid_out == "parquet"})
     with about("compression"):
         compression = compression_for(laid_out, compression)
     with about("dest"):
@@ -118,8 +123,10 @@ def check(
     intent: dict[str, Any] = {
         "topics": list(topics.asked), "dest": to, "transform": identity, "format": laid_out, "compression": compression, "target": target,
         "committer": by, "partition_by": partition_by or "", "planner": "balanced", "parts": 1, **({"until": str(end)} if end else {}),
+        **request.evolution(adds=adds),
     }  # fmt: skip
-    convert = Convert("callable" if transform else name, laid_out, compression, int(LARGEST * target), target, loading=loading)
+    kind = "callable" if transform else name
+    convert = Convert(kind, laid_out, compression, int(LARGEST * target), target, loading=loading, evolves=MORE if adds else "")
     made = LoadRequest(
         (topics,), to, to_options, Identity(intent, spec, by, source=topics.shown), convert,
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
@@ -155,6 +162,7 @@ def load(
     newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
     schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
                   first records (into a table: the first new ones). It is frozen; what does not fit is quarantined
+    schema_evolution  of records with other columns than the destination's: "refuse" | "add": as in `quire.consolidate`
     partition_by  a column, by whose values files lie in directories; "date", where no column has this name, is the timestamp's day (UTC)
     compression   "none" | "gzip" | "zstd"
     target_size   bytes of a data file

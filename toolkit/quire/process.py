@@ -29,11 +29,12 @@ from quire.sources import compression
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import schemas
-from quire.sources.transforms.columns import DiffersError, storable, unify
+from quire.sources.transforms.columns import storable, unify
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.sources.transforms.text import WORDS
+from quire.sources.transforms.widening import DiffersError
 from quire.spark.runner import runner_of
 from quire.storage import Entry, Store, Unreadable, Vanished
 from quire.table import chain
@@ -208,7 +209,10 @@ class ProcessCall:
                 check_spec(log, self.options(kind or spec.format, columns))
                 kind = spec.format
                 if made.takes is None:
-                    columns = schemas.agreed(_columns_of(store, log), columns, made.shown)
+                    evolves = schemas.evolving(log, made.convert.evolves)
+                    if evolves and columns is None and (found := _of_open_job(store, log, made)) is not None:
+                        return self.options(*found)  # columns that have grown since it was planned make it no other job
+                    columns = schemas.agreed(_columns_of(store, log), columns, made.shown, evolves)
         if kind is None or (kind == "parquet" and columns is None):
             found = _of_open_job(store, log, made)
             kind, columns = found or self._of_first_rows(made, kind, log)

@@ -79,6 +79,9 @@ _JOB = [
     click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined, if they must be held whole."),
     click.option("--decompress", help="auto, none or a codec (gzip, zstd, …); default: auto, but none for raw and functions."),
+    click.option(
+        "--schema-evolution", default="refuse", show_default=True, help="refuse or add: columns that the destination does not have yet."
+    ),
     click.option("--keep-versions", help="Older versions that stay readable from now on: 3, or '1 day'."),
     click.option("--exports", multiple=True, help="delta, iceberg or symlinks: from now on in this format, too, over the same files."),
     click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),

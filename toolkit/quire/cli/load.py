@@ -49,6 +49,9 @@ def _until(text: str | None) -> Any:
 @click.option("--function-version", help="Names the edition of the function instead of a hash of its source.")
 @click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2, upload or copy.")
 @click.option("--exports", multiple=True, help="delta, iceberg or symlinks: from now on in this format, too, over the same files.")
+@click.option(
+    "--schema-evolution", default="refuse", show_default=True, help="refuse or add: columns that the destination does not have yet."
+)
 @click.option("--keep-versions", help="Older versions that stay readable from now on: 3, or '1 day'.")
 @click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files or topics.")
 @click.option("--operation", help="Into a table: upsert (default), insert or bulk_insert.")

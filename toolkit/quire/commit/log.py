@@ -136,9 +136,9 @@ class Log(Reading):
         """Whether files of the sources are known by their content."""
         return bool(self.base and self.base.by_content) or any(c.identity == "content" for _, c in self.recent())
 
-    def schemas(self) -> set[str]:
-        """The schemas of rows that users' functions gave, where they count."""
-        found = {t.schema for _, commit in self.recent() for t in self.in_effect(commit)}
+    def schemas(self, until: int | None = None) -> set[str]:
+        """The schemas of rows that users' functions gave, or that files have, where they count at a version."""
+        found = {t.schema for _, commit in self.recent(until) for t in self.in_effect(commit)}
         return (found | set(self.base.schemas if self.base else ())) - {""}
 
     def frozen(self) -> str:

@@ -14,6 +14,7 @@ _quire/changes/<instant>/[partition/]<file group>_<try>-<attempt as two numbers>
 _quire/checkpoints/<version, 20 digits>-<id>.entry            the head of a checkpoint, put after all of its pieces
 _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
+[directory/]00-columns.parquet                 no rows, in the columns that all data files have together, where some have fewer
 [directory/]<file group>_<try>-<attempt as two numbers>_<instant>.parquet  a data file of a table
 [directory/].<file group>_<instant>.log.<n>_<try>-<attempt as two numbers>  the same of a merge-on-read table: what changes another file
 
@@ -41,6 +42,7 @@ QUARANTINE = f"{STATE}/quarantine"
 CHECKPOINTS = f"{STATE}/checkpoints"
 CHANGES = f"{STATE}/changes"
 KEPT = f"{STATE}/kept"
+COLUMNS = "00-columns.parquet"  # the first name of its directory, since many readers take the first file's columns for those of all
 
 ENTRY, ROWS = base.ENTRY, ".rows"
 FORMER = f"{LOG}/{1:020d}.json"  # an earlier quire's first entry: its log must not pass for an empty one

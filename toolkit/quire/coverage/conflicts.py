@@ -7,7 +7,7 @@ the same path under another version, or removed a data file that the task remove
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow.compute as pc
 
@@ -19,17 +19,27 @@ from quire.coverage.fold import touched
 from quire.coverage.uncovered import overlap
 from quire.errors import FormatError
 
+TWO = "the destination holds, or would hold, rows of two schemas"
 TWICE = "another call has committed the same batch"  # why a job that covers nothing is given up
 
 
-def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
-    """The numbers of the tasks to drop, or why the whole job cannot commit here."""
+Agree = Callable[[Log, PlanHead, list[Task]], str]
+
+
+def same_columns(log: Log, head: PlanHead, tasks: list[Task]) -> str:
+    """Why the rows of a job cannot lie beside those that are there, which have the same columns; "" where they can."""
+    there, ours = log.schemas(), {t.schema for t in tasks} - {""}
+    return TWO if len(ours) > 1 or (there and not ours <= there) else ""
+
+
+def conflicts(log: Log, head: PlanHead, tasks: list[Task], agree: Agree = same_columns) -> set[int] | str:
+    """The numbers of the tasks to drop, or why the whole job cannot commit here; `agree` says so of the columns of its rows."""
     found = set[int]()
     there = log.saying()  # all others say the same, or nothing, or they had not been committed
     if there is not None and head.spec.said and there.spec != head.spec and head.closer != TABLE:
         return _other_spec(there, head)
-    if len((log.schemas() | {t.schema for t in tasks}) - {""}) > 1:
-        return "the destination holds, or would hold, rows of two schemas"
+    if why := agree(log, head, tasks):
+        return why
     if head.intent.get("batch") and _twice(log, head):
         return TWICE
     since = [(number, t) for number, commit in log.commits(after=head.base) for t in log.in_effect(commit)]

@@ -132,7 +132,7 @@ class Attempt:
         aside = names.quarantine(head.job, self.task, self.id) if quarantined else None
         done = Task(
             task=self.task, attempt=self.id, data_files=self.output.files, folder=planned.folder, part=planned.part,
-            schema=self.output.schema, schema_of=self.output.schema_of, differs=self.output.differs,
+            schema=self.output.schema, schema_of=self.output.schema_of, differs=self.quarantined.differs,
             coverage=Coverage(
                 segment=name, quarantine=aside, first=rows.first, last=rows.last, removes=tuple(planned.removes),
                 uncovers=self.replaced.uncovers, left=tuple(self.left),

@@ -24,21 +24,24 @@ _COLUMNS = ("path", "version", "start", "length", "state", "reason", "fingerprin
 def carry(attempt: Attempt) -> None:
     """Write the records that stay, with the rows that they had."""
     head, store, rows = attempt.work.head, attempt.store, attempt.rows
-    writer = attempt.output.writer
+    writer, convert = attempt.output.writer, attempt.work.convert
     folded = fold(Log(store).refresh(), head.base)
     files = attempt.planned.removes if head.spec.traced else ()  # else all rows of a file leave with it
     carrying = Carrying(store, folded, files, head.spec.compression, attempt.dropped)
     for name in files:
         try:
             for row, record in carrying.carried(name):
+                written = Record(row["records"], row["written"], row["checksum"])
                 if isinstance(record, pa.RecordBatch):
-                    writer.add(fit(record, writer.schema or attempt.work.convert.columns))
+                    fitted = fit(record, writer.schema or convert.columns, convert.evolves)
+                    writer.add(fitted)
+                    written = written if fitted.schema.equals(record.schema) else Record.of(fitted)
                 elif isinstance(record, bytes):
                     attempt.output.add(record, whole=name.endswith(".gz"))
                 else:
                     attempt.output.add_stream(record, row["written"], whole=name.endswith(".gz"))
                 parts = [LedgerRow(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
-                rows.add(parts, Record(row["records"], row["written"], row["checksum"]))
+                rows.add(parts, written)
         except NotFoundError as e:
             attempt.left.append(Deferred(name, str(e)))
         except WrongTypeError as e:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from quire.commit import names, protocol
 from quire.commit.entries import TABLE, Abort, Commit, PlanHead, Spec, Stats, Task
@@ -35,6 +35,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
 from quire.sources.files import Root
 from quire.sources.transforms import schemas
+from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
 from quire.storage import Store
 from quire.storage.within import PROPERTIES, is_table
@@ -93,8 +94,7 @@ def _rounds(
             exports.want(log, request.wishes.exports)
         if head is None:
             break
-        convert = replace(request.convert, columns=schemas.there(log)) if request.convert.function and not head.closer else request.convert
-        work = Work(request.dest, request.dest_options, request.roots, head, convert)
+        work = Work(request.dest, request.dest_options, request.roots, head, _convert(request.convert, log, head))
         call.takes_up(head)
         jobs.run(runner, log, work, bars, request.max_quarantined, request.reduce)
         settled = call.ended(log.refresh(), head.job, store) and taken.planned is not None
@@ -105,6 +105,13 @@ def _rounds(
     exports.catch_up(log, functools.partial(bars.say, always=True))
     checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
+
+
+def _convert(convert: Convert, log: Log, head: PlanHead) -> Convert:
+    """A user's function gives rows that are to lie beside those that are there; after a shuffle, they are others."""
+    if not convert.function or head.closer:
+        return convert
+    return convert.beside(schemas.there(log), schemas.evolving(log, convert.evolves))
 
 
 @dataclass

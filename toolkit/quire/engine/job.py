@@ -16,7 +16,7 @@ from quire.commit.closers import locked
 from quire.commit.closers import step as finishing
 from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Deferred, PlanHead, Task
 from quire.commit.log import Log
-from quire.coverage.conflicts import conflicts
+from quire.coverage.conflicts import TWO, conflicts
 from quire.coverage.superseded import not_taken
 from quire.engine import closers, kinds
 from quire.engine.attempt import Work, attempt
@@ -36,6 +36,7 @@ from quire.errors import (
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
 from quire.progress import Part, Phase, Progress
 from quire.sources.transforms import columns, schemas
+from quire.sources.transforms.widening import DiffersError
 from quire.spark.runner import Failure, Runner
 from quire.storage import Patience
 
@@ -79,7 +80,7 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantine
     if head.closer:
         close(runner, log, work, tasks, reduce, progress)
     else:
-        protocol.commit(log, head, tasks, conflicts)
+        protocol.commit(log, head, tasks, functools.partial(conflicts, agree=_agree))
         settle(log, head.job, progress)
 
 
@@ -90,7 +91,7 @@ def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduc
         _check_schema(log, closed, head)
         ready = functools.partial(closer.ready, closed[-1]) if isinstance(closer, closers.Rounds) else lambda _: True
         with locked(log.store):
-            protocol.commit(log, head, closed, conflicts, ready)
+            protocol.commit(log, head, closed, functools.partial(conflicts, agree=_agree), ready)
             if log.outcome(head.job) is not None:
                 _show(log, head.job, progress)
                 break
@@ -318,24 +319,38 @@ def _check_schema(log: Log, tasks: list[Task], head: PlanHead, *, alone: bool = 
 
     `alone`: what the tasks have made is not shown beside what is there, since a shuffle comes after it.
     """
-    why, frozen = "", None if alone or not any(task.schema for task in tasks) else schemas.there(log)
-    for task in tasks:
-        if task.schema:
-            try:
-                frozen = columns.nullable(columns.unify(frozen, schemas.parse(task.schema)))
-            except columns.DiffersError as e:
-                why = f"{task.schema_of}: {e}" if task.schema_of else str(e)
-                break
-    else:
+    why = _differing(log, tasks, head, alone=alone)
+    if not why and "verb" not in head.intent and not any(task.schema for task in tasks):
         # Where others fit, what does not is in quarantine; where none does, the function has changed, or what it is given.
-        if "verb" not in head.intent and not any(task.schema for task in tasks):
-            why = next((task.differs for task in tasks if task.differs), "")
+        why = next((task.differs for task in tasks if task.differs), "")
     if why:
         protocol.abort(log, head.job, "rows of two schemas")
+        grows = "" if head.intent.keys() & {"verb", "schema_evolution"} else schemas.GROWS
         raise RefusedError(
             f"the function gave rows of two schemas: {scrub(why, 400)}. Nothing was committed. Let it give the same columns for "
-            f"every file, or gather into another destination."
+            f"every file, or gather into another destination.{grows}"
         )
+
+
+def _differing(log: Log, tasks: list[Task], head: PlanHead, *, alone: bool = False) -> str:
+    """The first file whose rows do not go together with those of others, or of the destination, and which columns these are."""
+    of_rows = [task for task in tasks if task.schema]
+    evolves = columns.MORE if head.intent.get("schema_evolution") == "add" and not alone else ""
+    found = None
+    if of_rows and not alone:
+        found, evolves = schemas.there(log), schemas.evolving(log, evolves)
+    for task in of_rows:
+        try:
+            found = columns.nullable(columns.together(found, schemas.parse(task.schema), evolves))
+        except DiffersError as e:
+            return f"{task.schema_of}: {e}" if task.schema_of else str(e)
+    return ""
+
+
+def _agree(log: Log, head: PlanHead, tasks: list[Task]) -> str:
+    """Once more what `_check_schema` has found, as others may have committed since."""
+    why = _differing(log, tasks, head)
+    return f"{TWO}: {scrub(why, 200)}" if why else ""
 
 
 def _first_quarantined(log: Log, tasks: list[Task]) -> str:

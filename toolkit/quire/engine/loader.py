@@ -152,23 +152,27 @@ class LoadCall:
         """With the columns of the rows as the destination has them, or an open job of the same call, or as the function gives them."""
         loading = request.convert.loading
         assert loading is not None
-        columns, there = loading.schema, None
+        columns, there, evolves = loading.schema, None, ""
         if log.spec() is not None:
             with about("dest"):
                 check_spec(log, request)
             there = None if request.takes else schemas.frozen(log)
-        columns = schemas.agreed(there, columns, request.shown)
-        of_job = None if columns is not None else _of_open_job(request, log)
+        if not request.takes:
+            evolves = schemas.evolving(log, request.convert.evolves)
+        # Columns that have grown since a job was planned make it no other job.
+        of_job = _of_open_job(request, log) if loading.schema is None and (evolves or there is None) else None
+        columns = schemas.agreed(there, columns, request.shown, evolves)
         if columns is None and of_job is None:
             columns = _of_first_records(request, loading, cluster, log)
         if columns is not None and request.takes is not None:
             with about("schema"):
                 columns = request.takes(columns)
         if (columns := of_job or columns) is None:
-            return request  # no record has come yet
+            loading = replace(loading, evolves=evolves)  # no record has come yet
+            return replace(request, convert=dataclasses.replace(request.convert, loading=loading))
         with about("partition_by"):
             records.check_by(loading.by, columns)
-        convert = dataclasses.replace(request.convert, loading=replace(loading, schema=columns))
+        convert = dataclasses.replace(request.convert, loading=replace(loading, schema=columns, evolves=evolves))
         return replace(request, convert=convert, identity=request.named(schema=schemas.text(columns)).identity)
 
     def told(self, report: Report) -> LoadReport:

@@ -17,8 +17,9 @@ from quire.formats.lines import FrameWriter
 from quire.formats.members import MembersApart
 from quire.formats.parquet import ParquetWriter
 from quire.sources.transforms import BadContent, schemas
-from quire.sources.transforms.columns import DiffersError, fit
+from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.widening import DiffersError
 from quire.storage import Sink, Store
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class DataFiles:
         self.folder = planned.folder if work.head.spec.layout == "directories" else ""
         self.sinks: dict[str, Sink] = {}  # by final names, in the writer's order
         self.records = Counter[int]()  # of each file, by its place
-        self.schema_of = self.differs = ""  # the first file whose rows are in the writer; the first one with other columns
+        self.schema_of = ""  # the first file whose rows are in the writer
         kind: Callable[..., Any] = ParquetWriter if self.convert.format == "parquet" else FrameWriter
         if self.convert.loading is not None and self.convert.loading.by and not planned.removes:
             kind = partial(FolderWriter, kind)
@@ -77,10 +78,9 @@ class DataFiles:
     def fit(self, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """A function's rows in the columns of the destination, or of the first rows of the task; BadContent where they do not fit."""
         try:
-            found = fit(rows, self.writer.schema or self.convert.columns)
+            found = fit(rows, self.writer.schema or self.convert.columns, self.convert.evolves)
         except DiffersError as e:
-            self.differs = self.differs or f"{path}: {e}"
-            raise BadContent(f"TypeError: the rows have another schema: {e}") from None
+            raise BadContent(f"TypeError: the rows have another schema: {e}", differs=str(e)) from None
         except WrongTypeError as e:
             raise BadContent(f"TypeError: {e}") from None
         self.schema_of = self.schema_of or path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from quire.arguments import count, flag, parse_target, refuse_needless, seconds, whole
+from quire.arguments import ROWS, count, flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
 from quire.commit.entries import SPLITS, Keep, Spec
 from quire.commit.held import Held
@@ -33,7 +33,8 @@ from quire.sources.compression import by_spec as decoded_by
 from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
-from quire.sources.transforms import BadContent, schemas, text
+from quire.sources.transforms import BadContent, columnar, schemas, text
+from quire.sources.transforms.columns import MORE
 from quire.sources.transforms.convert import Convert
 from quire.sources.transforms.text.reading import Reading
 from quire.storage import OnRetry, Store, connect, destination, plain, silent
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 PLANNERS = ("balanced", "hash", "directory")
 PARTIAL_LINES = ("hold", "take")
 LAYOUTS = ("flat", "directories")
+EVOLUTION = ("refuse", "add")
 RANGE = 64 << 20  # bytes of lines of a long file that are held at once
 
 
@@ -107,7 +109,7 @@ class Request:
         convert, columns = self.convert, None
         if convert.has_columns:
             reader = convert.process.reader if isinstance(convert.process, Reading) else None
-            columns = Columns(convert.transform, reader, convert.columns, convert.compression)
+            columns = Columns(convert.transform, reader, convert.columns, convert.compression, convert.evolves)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         decodes = any(root.decompress != NONE for root in self.roots)
         guessed = not ((known and not decodes) or self.convert.transform == "callable" or columns)
@@ -171,6 +173,7 @@ class Settings(TypedDict, total=False):
     allow_nonempty: bool
     keep_versions: int | str | None
     exports: str | Iterable[str] | None
+    schema_evolution: str
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -221,7 +224,7 @@ def build(
     null_values: str | Iterable[str] | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
-    keep_versions: int | str | None = None, exports: Any = None, waits: bool = False,
+    keep_versions: int | str | None = None, exports: Any = None, schema_evolution: str = "refuse", waits: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
 
@@ -258,6 +261,11 @@ def build(
          "partial_lines": partial_lines},
         {"transform=function": callable(transform), "planner='hash'": planner == "hash", "on_append='tail'": on_append == "tail"},
     )  # fmt: skip
+    adds = choose(schema_evolution, EVOLUTION, "schema_evolution") == "add"
+    refuse_needless(
+        {"schema_evolution": schema_evolution},
+        {ROWS: laid_out == "parquet" and kind in ("callable", *columnar.NAMES, *text.NAMES)},
+    )
     given = {"encoding": encoding, "delimiter": delimiter, "quote": quote, "header": header, "null_values": _texts(null_values)}
     reader = _reader(kind, given, schema, on_append)
     count(max_quarantined, "max_quarantined")
@@ -283,6 +291,7 @@ def build(
         keep_messages,
         marks=policy.marks,
         holds=on_append == "tail" and not flush,
+        evolves=MORE if adds else "",
     )
     cut = Cut(
         planner,
@@ -305,6 +314,7 @@ def build(
         **({"on_change": on_change} if on_change == "reprocess" else {}),
         **({"identity": change_detection} if change_detection != "store" else {}),
         **({"decompress": how} if how != NONE else {}),
+        **evolution(adds=adds),
     }  # fmt: skip
     spec = Spec(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout,
@@ -315,6 +325,11 @@ def build(
         max_quarantined, policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return made if reader is None else _of_text(made, reader, text.said(given))
+
+
+def evolution(*, adds: bool) -> dict[str, Any]:
+    """A job's intention to let the columns of its destination grow; another one says nothing of it."""
+    return {"schema_evolution": "add"} if adds else {}
 
 
 def _texts(given: Any) -> Any:

@@ -82,7 +82,7 @@ class Quarantined:
     """The splits and single records that an attempt quarantines, and what quarantine knew of the splits that it reads."""
 
     def __init__(self, store: Store, rows: SegmentRows, tally: Tally) -> None:
-        self.rows, self.tally = rows, tally
+        self.rows, self.tally, self.differs = rows, tally, ""  # the first split whose rows have other columns, and which
         self.writer, self.shelf = QuarantineWriter(), Shelf(store)
         self.tried: dict[At, int] = {}  # how often a split was read before
         self.names: dict[At, str] = {}  # of a split that is one quarantined record: its quarantine file
@@ -99,6 +99,8 @@ class Quarantined:
         """A split that cannot be read or parsed, or that the user's function does not take."""
         self.rows.bare.append(LedgerRow(path, version, *span, "quarantined", why(e), self.tries((path, span[0]))))
         self.tally.quarantined_files += 1
+        if isinstance(e, BadContent) and e.differs:
+            self.differs = self.differs or f"{path}: {e.differs}"
 
     def record(self, row: LedgerRow, content: bytes | None, length: int, message: str | None) -> None:
         """A record that was quarantined; `row` says where it lies, and why."""

@@ -38,7 +38,7 @@ class FolderWriter:
     def add(self, record: Any, folder: str) -> None:
         """Append a record to a directory."""
         if isinstance(record, pa.RecordBatch):
-            self.schema = self.schema or record.schema
+            self.schema = record.schema
         place = self._open.pop(folder, -1)
         self._open[folder] = place = self._made(folder) if place < 0 else place
         self._order.append(place)

@@ -100,8 +100,10 @@ class ParquetWriter:
         self._taken = self._packed = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append the rows of one input file; they stay together."""
-        self.schema = self.schema or batch.schema
+        """Append the rows of one input file; they stay together. Where columns have grown, they begin a data file."""
+        if self.schema is None or not self.schema.equals(batch.schema):
+            self._close_file()
+            self.schema = batch.schema
         n = batch.nbytes
         ratio = self._packed / self._taken if self._taken else 1.0
         if (

@@ -162,6 +162,7 @@ class Change:
     spec     what a destination without any commit is said to hold; left out: such a one is refused
     repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
     reads    how text is read, as JSON; left out: as in the last run
+    evolves  how the columns of a function's rows go together with those that are there (see `columns.together`)
     """
 
     dest: Dest
@@ -175,6 +176,7 @@ class Change:
     repeat: bool = False
     reduce: Reduce | None = None
     reads: str = ""
+    evolves: str = ""
 
     def run(self) -> Changed:
         """Make it, to its end. Raises QuireError if others keep committing what it touches, or its tasks keep failing."""
@@ -291,19 +293,23 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     on_append = log.on_append()
     marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
     process, loading = None, None
+    evolves = schemas.evolving(log, change.evolves) if spec.format == "parquet" else ""
     if spec.kind == OFFSETS:
         newlines = "escape" if spec.transform == ESCAPED else "quarantine"
-        loading = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by)
+        loading = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by, evolves=evolves)
     elif spec.split and function is not None:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     elif kind in text.NAMES:
         process = Reading.by(text.reader(kind, _words(change.reads or log.reads() or "{}", log), None), most)
-    there = schemas.there(log) if (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES) else None
+    rows = (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES)
+    there = schemas.there(log) if rows else schemas.grown(log) if evolves else None
     made = Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
         columns=there,
     )  # fmt: skip
-    return made.of(there or schemas.frozen(log)) if kind in text.NAMES else made
+    if kind in text.NAMES:
+        return made.of(there or schemas.frozen(log))
+    return made.beside(there, evolves) if evolves else made
 
 
 def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, began: float) -> Changed:

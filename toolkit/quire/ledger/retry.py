@@ -47,7 +47,7 @@ _COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries", "r
 
 def retry(
     dest: Dest, chosen: Callable[[Fold], pa.Table], said: dict[str, Any], sources: Sequence[Root], target: int,
-    function: UserFunction | None, reduce: Reduce | None = None,
+    function: UserFunction | None, reduce: Reduce | None = None, evolves: str = "",
 ) -> Changed:  # fmt: skip
     """Read again what `chosen` takes of the quarantine, where its source still has the version that was quarantined.
 
@@ -75,7 +75,7 @@ def retry(
 
     return Change(
         dest, {"verb": "retry", **said}, plan, target, function, fresh=True, max_file_size=said["max_file_size"], reduce=reduce,
-        reads=said.get("reads", ""),
+        reads=said.get("reads", ""), evolves=evolves,
     ).run()  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire import display
-from quire.arguments import count, flag, format_size, parse_target, refuse_needless, seconds
+from quire.arguments import ROWS, count, flag, format_size, parse_target, refuse_needless, seconds
 from quire.commit import names
 from quire.commit.entries import OFFSETS, UNSAID, Spec
 from quire.commit.held import Held
@@ -18,7 +18,7 @@ from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
 from quire.engine import request
 from quire.engine.closers import Reduce
-from quire.errors import RefusedError, UsageError, about, quoted
+from quire.errors import RefusedError, UsageError, about, choose, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import by_condition, compact, expire, forget, markers, purge, retry
 from quire.ledger.forget import RowChooser
@@ -28,6 +28,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.sources import compression, files
 from quire.sources.kafka import topics as kafka
 from quire.sources.transforms import UserFunction
+from quire.sources.transforms.columns import MORE
 from quire.spark.runner import OnSpark, Runner, runner_of
 from quire.storage import Store, below, canonical
 
@@ -122,7 +123,7 @@ class Verbs:
         self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None, follow_links: bool = False,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", decompress: str | None = None,
-        text_options: Mapping[str, Any] | None = None, max_quarantined: int | None = None,
+        text_options: Mapping[str, Any] | None = None, schema_evolution: str = "refuse", max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
         progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
@@ -139,6 +140,7 @@ class Verbs:
         max_file_size    a larger file stays quarantined, where it must be held whole
         decompress       how compressed files are taken; left out: as the destination's are
         text_options     encoding, delimiter, quote, header and null_values of CSV files and JSON lines; left out: as in the last run
+        schema_evolution  of a function's rows with other columns than the destination's: "refuse" (they stay) | "add", as in a run
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
@@ -154,6 +156,11 @@ class Verbs:
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
         said |= {} if decompress is None else {"decompress": decompress}
         said |= {} if text_options is None else {"reads": retry.check_text_options(spec, text_options)}
+        adds = choose(schema_evolution, request.EVOLUTION, "schema_evolution") == "add"
+        refuse_needless(
+            {"schema_evolution": schema_evolution}, {ROWS: function is not None and reduce is None and spec.format == "parquet"}
+        )
+        said |= request.evolution(adds=adds)
         meant = None if paths is None else [self._keys(path, storage_options) for path in _each(paths)]
         if meant is not None:
             said["paths"] = sorted({key for several in meant for key in several})
@@ -170,7 +177,7 @@ class Verbs:
             replace(root, links=follow, decompress=how) if isinstance(root, files.Root) else root
             for root in self._sources(source, options, spec)
         )
-        done = retry.retry(dest, chosen, said, sources, self._target(), function, reduce)
+        done = retry.retry(dest, chosen, said, sources, self._target(), function, reduce, MORE if adds else "")
         self.refresh()
         return done if max_quarantined is not None else done.checked()
 

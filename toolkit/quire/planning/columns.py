@@ -23,7 +23,7 @@ from quire.formats import measure
 from quire.formats.parquet import stored
 from quire.sources.compression import Decoded, decoding
 from quire.sources.files import Root
-from quire.sources.transforms import BadContent, columnar, schemas, text
+from quire.sources.transforms import BadContent, columnar, schemas, text, widening
 from quire.sources.transforms.text import Reader
 from quire.storage import OnRetry, ReadRequest, Store, Unreadable, Vanished
 
@@ -47,6 +47,7 @@ class Columns:
     reader: Reader | None = None  # of text
     said: pa.Schema | None = None  # by the call
     compression: str = "zstd"
+    evolves: str = ""  # MORE: the destination's columns grow by those that are new
 
     def look(self, root: Root, rows: pa.Table, written: Written, again: OnRetry) -> Counted:
         """The columns of a plan's files, or of some of them; those that cannot be read are told when they are gathered."""
@@ -94,7 +95,7 @@ class Columns:
         for serialised, n in counted:
             total[serialised] += n
         if self.said is not None:
-            columns = schemas.agreed(there, self.said, store.url)
+            columns = schemas.agreed(there, self.said, store.url, schemas.evolving(log, self.evolves))
         elif not total:
             return None
         else:
@@ -102,10 +103,11 @@ class Columns:
             columns = self._together(found, there)
         if columns is None:
             return None
-        if there is not None and columns != there and self.said is None:
+        if there is not None and columns != there and self.said is None and not self.evolves:
             raise RefusedError(
-                f"the files have other columns than {store.url}: {_difference(there, columns)}. Nothing was changed: gather them into "
-                f"another destination, or all files into a new one."
+                f"the files have other columns than {store.url}: {widening.difference(there, columns)}. Nothing was changed: say "
+                f"schema_evolution='add', so that they are added and null for the rows that are there, or gather these files into another "
+                f"destination."
             )
         store.put(_name(job, plan), schemas.text(columns).encode())
         return columns
@@ -117,8 +119,16 @@ class Columns:
         if there is None or columns is None:
             return columns if there is None else there
         # Any value of a text may fit into what is there, or be quarantined: new columns alone are a matter of all files.
-        known = {name.lower() for name in there.names}
-        return pa.schema([*there, *(field for field in columns if field.name.lower() not in known)])
+        known, names_there = {f.name.lower(): f for f in columns}, {name.lower() for name in there.names}
+        wide = [_wide(field, known.get(field.name.lower(), field)) if self.evolves else field for field in there]
+        return pa.schema([*wide, *(field for field in columns if field.name.lower() not in names_there)])
+
+
+def _wide(there: pa.Field, new: pa.Field) -> pa.Field:
+    try:
+        return there.with_type(widening.wider(there.type, new.type, there.name))
+    except widening.DiffersError:
+        return there
 
 
 def _footers(kind: str, store: Store, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
@@ -175,12 +185,6 @@ def _measured(metadata: Any) -> int:
     """The bytes of columns, which stay when many files become one; their footers do not."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return sum(group.column(i).total_compressed_size for group in groups for i in range(metadata.num_columns))
-
-
-def _difference(there: pa.Schema, now: pa.Schema) -> str:
-    said = [f"the column {f.name!r} ({f.type}) is not there" for f in now if f.name not in there.names]
-    said += [f"{f.name!r} is {f.type} there, and {now.field(f.name).type} would hold both" for f in there if now.field(f.name) != f]
-    return "; ".join(said[:3]) + (f"; and {len(said) - 3} more" if len(said) > 3 else "")
 
 
 def frozen(store: Store, job: str, plan: str) -> pa.Schema | None:

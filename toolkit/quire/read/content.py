@@ -40,6 +40,7 @@ class Content:
     folded: Fold
     folders: Mapping[str, str]
     by: Mapping[str, pa.DataType]
+    grown: pa.Schema | None = None  # the columns, where not all data files have all of them
     kept: Mapping[str, str] = field(default_factory=dict)  # superseded files, and where they are kept
 
     @property
@@ -61,7 +62,7 @@ class Content:
         if not names:
             raise UsageError(f"there is nothing to read in {self.url}: no data file is committed yet.")
         with of_version(self.store, self.version):
-            found = parquet.open_file(self.store, names[0]).schema_arrow
+            found = self.grown or parquet.open_file(self.store, names[0]).schema_arrow
         made = partition_columns.of(names, found.names, self.by) if self.spec.layout == "directories" else {}
         return pa.schema([pa.field(f.name, partition_columns.for_spark(f.type)) for f in found]), made
 
@@ -92,7 +93,8 @@ def content(store: Store, url: str, options: Mapping[str, Any] | None = None, ve
     tasks = (t for _, c in log.recent(at) for t in log.in_effect(c, at, reader=True))
     folders = {segment: t.folder for t in tasks if (segment := t.coverage.segment)}
     kept = {} if version is None else retire.places(store)
-    return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, schemas.by(log, spec), kept)
+    grown = schemas.grown(log, at) if spec.format == "parquet" else None
+    return Content(url, options, at, spec, tuple(live_files(log, folded, reader=True)), folded, folders, schemas.by(log, spec), grown, kept)
 
 
 def live(store: Store, version: int | None = None) -> tuple[Spec | None, list[LiveFile], Fold]:

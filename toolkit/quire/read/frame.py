@@ -77,7 +77,7 @@ def _parquet(spark: SparkSession, held: Content, own: pa.Schema, made: Mapping[s
     reader = reader.option("basePath", url) if made else reader.option("recursiveFileLookup", True)
     frames = list["DataFrame"]()
     if plain:
-        if held.by or len(plain) < len(names):  # else Spark may guess the types of the values
+        if held.by or held.grown or len(plain) < len(names):  # else Spark may guess the types of the values
             reader = reader.schema(_for_spark(own, made))
         frames.append(reader.parquet(*[f"{url}/{name}" for name in names if name in plain]))
     if len(plain) < len(names):

@@ -22,6 +22,7 @@ from quire.formats import lines, parquet, partition_columns
 from quire.formats.damage import ARROW
 from quire.read.content import Content, of_version
 from quire.read.filters import Bounds, Filters, may_hold
+from quire.sources.transforms.widening import filled
 from quire.storage import Store, connect
 
 CURSORS = 16  # data files that are being read at once in a task
@@ -97,7 +98,7 @@ class Reading:
             else:  # a file that is older than the column, as Spark reads it
                 found = pa.nulls(batch.num_rows, field.type)
             try:
-                arrays.append(found if found.type == field.type else found.cast(field.type))
+                arrays.append(filled(found, field.type))
             except ARROW as e:
                 raise FormatError(
                     f"the column {field.name!r} of {self.url}/{name} is {found.type}, and not {field.type} ({scrub(str(e), 100)}). "

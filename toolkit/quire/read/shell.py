@@ -11,6 +11,7 @@ from quire.errors import QuireError, RefusedError, StorageError
 from quire.formats import lines, parquet, partition_columns
 from quire.read import rows
 from quire.read.content import Content, content, of_version
+from quire.sources.transforms.widening import in_columns
 from quire.storage import Store
 from quire.storage.within import is_table
 
@@ -41,5 +42,6 @@ def _rows(store: Store, held: Content) -> Iterator[Any]:
             yield from batch.column(0).to_pylist()
     for file in held.files if held.spec.format == "parquet" else ():
         for batch in parquet.open_file(store, file.name).iter_batches(batch_size=100):
+            batch = batch if held.grown is None else in_columns(batch, held.grown)
             made = {key: kind for key, kind in held.by.items() if key not in batch.schema.names}
             yield from partition_columns.with_values(batch, file.name, made).to_pylist()

@@ -18,10 +18,12 @@ from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
 from quire.coverage.uncovered import Uncovered
 from quire.errors import RefusedError, UsageError, choose
+from quire.formats import partition_columns
 from quire.read import options
 from quire.read.content import Content, content
 from quire.read.rows import Piece, Reading, cut, pieces
 from quire.read.tasks import rows, together
+from quire.sources.transforms import schemas
 from quire.storage import connect
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
     def __init__(self, held: Content, reading: Reading, given: Mapping[str, str]) -> None:
         if "version" in given:
             raise UsageError("a stream has no version: startingVersion says where it begins, and quire.read reads one version.")
-        self.reading, self.spec = reading, held.spec
+        self.reading, self.spec, self.columns = reading, held.spec, held.columns()[0]
+        self.named = reading.columns.names if "columns" in given else None
         self.commits = options.number(given, "maxCommitsPerTrigger", 1)
         self.bytes = options.size(given, "maxBytesPerTrigger")
         self.changes = choose(given.get("changes", "refuse"), options.CHANGES, "value of changes")
@@ -110,6 +113,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         """How far the next batch goes; `start` again if there is nothing new."""
         until = self.log.refresh().tip if self.target is None else self.target
+        self._check_columns()
         if start is None or start["version"] == LATEST:  # Spark 4.0 and 4.1 do not say where the batch begins
             return {"version": until}
         bounded = limit is not None and not isinstance(limit, ReadAllAvailable)
@@ -147,6 +151,18 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
                 break
             n += 1
         return n
+
+    def _check_columns(self) -> None:
+        """RefusedError where columns have grown since the stream began: it would leave out what new ones hold, and say nothing."""
+        grown = schemas.grown(self.log) if self.spec.format == "parquet" else None
+        for field in grown or ():
+            kind = partition_columns.for_spark(field.type)
+            known = field.name in self.columns.names and self.columns.field(field.name).type == kind
+            if not known and (self.named is None or field.name in self.named):
+                raise RefusedError(
+                    f"the columns of {self.reading.url} have grown since this stream began: {field.name!r} is {kind}. Start it again, with "
+                    f"the same checkpointLocation: it goes on where it stands, with the columns of now."
+                )
 
     # ------------------------------------------------------------------------------------------------------------- rows
     def partitions(self, start: Offset, end: Offset) -> list[datasource.InputPartition]:

@@ -37,7 +37,7 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 class _Tip(NamedTuple):
     """Delta's last commit: its number, the version of quire's log that it offers, the types of the partition columns, the table's id.
 
-    columns   those of a table of Hudi's format, which may change, as their schema's checksum
+    columns   those of a table of Hudi's format, or of rows whose columns have grown, as their schema's checksum
     """
 
     number: int
@@ -156,7 +156,7 @@ def _next(log: Log, tip: _Tip, version: int, *, always: bool) -> tuple[_Tip, lis
     before = {key: delta_types.ARROW[kind] for key, kind in tip.made.items()}
     made = _kinds(offered.joined(log, before, list(changed.added), "delta"), log.store.url)
     found, table = tip._replace(number=tip.number + 1, version=version, made=made), list[dict[str, Any]]()
-    if changed.added and (made != tip.made or tip.columns):
+    if changed.added and (made != tip.made or tip.columns or offered.changes_columns(log)):
         found, table = _with_table(log, found, next(iter(changed.added)))
         table = table if (made, found.columns) != (tip.made, tip.columns) else []
     adds = ({"add": _add(name, file.size, file.records, made, change=change)} for name, (file, change) in changed.added.items())
@@ -184,7 +184,7 @@ def _with_table(log: Log, tip: _Tip, file: str) -> tuple[_Tip, list[dict[str, An
         "id": tip.id, "format": {"provider": "parquet", "options": {}}, "schemaString": text, "partitionColumns": list(tip.made),
         "configuration": {}, "createdTime": _now(),
     }  # fmt: skip
-    columns = hashlib.sha256(text.encode()).hexdigest()[:16] if offering(log.store) else ""
+    columns = hashlib.sha256(text.encode()).hexdigest()[:16] if offered.changes_columns(log) else ""
     return tip._replace(columns=columns), [{"protocol": protocol}, {"metaData": said}]
 
 

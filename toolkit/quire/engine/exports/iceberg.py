@@ -180,6 +180,7 @@ def _check(said: Mapping[str, Any]) -> None:
         isinstance(number, int) for number in [*(f["field-id"] for f in current[1]["fields"]), *(f["id"] for f in current[0]["fields"])]
     ):
         raise ValueError("an id")
+    iceberg_types.check_ids(current[0]["fields"])  # ids within columns, too
     if not all(isinstance(each["snapshot-id"], int) for each in (*said["snapshots"], *said["snapshot-log"])):
         raise ValueError("a snapshot")
 
@@ -199,7 +200,7 @@ class _Writer:
         files = offered.files(self.log, self.version, self._content() if self.tip and offering(self.store) else None)
         if not files:
             return None if self.tip is None else self._done([], self.tip.said, "delete", whole=False)
-        if offering(self.store):
+        if offered.changes_columns(self.log):
             self._check_promoted([file.name for file in files])
         made = self._kinds(offered.made(self.log, [file.name for file in files]))
         return self._stated(((file.name, file.records, file.size) for file in files), made, files[0].name)
@@ -212,7 +213,7 @@ class _Writer:
             return None
         before = {key: iceberg_types.MADE[kind] for key, kind in self.tip.made.items()}
         made = self._kinds(offered.joined(self.log, before, list(changed.added), "iceberg"))
-        if made != self.tip.made or (changed.added and offering(self.store) and self._other_columns()):
+        if made != self.tip.made or (changed.added and self._other_columns(next(iter(changed.added)))):
             return self.whole()  # a column's type is another one, or a column is new: no old manifest fits
         added = [self._file(name, file.records, file.size, made) for name, (file, _) in changed.added.items()]
         kept = self._without(changed.gone.keys())
@@ -223,15 +224,18 @@ class _Writer:
 
     def _check_promoted(self, names: Sequence[str]) -> None:
         """RefusedError where a column has become wider than readers widen it."""
-        now = offered.columns(self.log, "")
+        now = offered.columns(self.log, names[0])
         for name, own in zip(names, offered.each_own(self.store, names), strict=True):
             iceberg_types.check_promoted(own, now, f"{self.store.url}/{name}")
 
-    def _other_columns(self) -> bool:
+    def _other_columns(self, file: str) -> bool:
         assert self.tip
+        if not offered.changes_columns(self.log):
+            return False
         said = self.tip.said
-        now = iceberg_types.Schema(offered.columns(self.log, ""), {}, self.store.url, {}, said["last-column-id"]).fields
-        return bool(now != _of(said["schemas"], "schema-id", said["current-schema-id"])["fields"])
+        before = _of(said["schemas"], "schema-id", said["current-schema-id"])["fields"]
+        now = iceberg_types.Schema(offered.columns(self.log, file), self.tip.made, self.store.url, before, said["last-column-id"])
+        return bool(now.fields != before)
 
     def _content(self) -> dict[str, offered.Offer]:
         """The data files that the last snapshot has, by name."""
@@ -320,10 +324,8 @@ class _Writer:
     def _stated(self, files: Iterable[tuple[str, int, int]], made: Mapping[str, str], first: str) -> _Tip:
         """Metadata of a schema of their own, and all files by it."""
         said = self.tip.said if self.tip else _nothing()
-        same = self.tip.made if self.tip else {}
         before = _of(said["schemas"], "schema-id", said["current-schema-id"])["fields"] if self.tip else []
-        ids = {field["name"]: field["id"] for field in before if same.get(field["name"]) == made.get(field["name"], "")}
-        schema = iceberg_types.Schema(offered.columns(self.log, first), made, self.store.url, ids, said["last-column-id"])
+        schema = iceberg_types.Schema(offered.columns(self.log, first), made, self.store.url, before, said["last-column-id"])
         number = max((each["schema-id"] for each in said["schemas"]), default=-1) + 1
         spec = [
             {"source-id": schema.made[key], "field-id": said["last-partition-id"] + i, "name": key, "transform": "identity"}

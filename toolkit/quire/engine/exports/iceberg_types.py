@@ -5,9 +5,8 @@ Data files name their columns and hold no ids, so the table says which id each n
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -36,21 +35,52 @@ _WIDER = {("int", "long"), ("float", "double")}
 class Schema:
     """A table's columns: those of its data files, and those that directories make."""
 
-    def __init__(self, own: pa.Schema, made: Mapping[str, str], where: str, ids: Mapping[str, int], last: int) -> None:
-        """`ids`: of columns of directories that are there already; others get ids after `last`."""
-        count = itertools.count(1)
-        self.fields = [_field(count, field.name, field.type, where) for field in own]
-        self.last = max(last, next(count) - 1)
-        self.made = dict[str, int]()
-        for name, kind in made.items():
-            if name not in ids:
-                self.last += 1
-            self.made[name] = ids.get(name, self.last)
-            self.fields.append({"id": self.made[name], "name": name, "required": False, "type": kind})
+    def __init__(
+        self, own: pa.Schema, made: Mapping[str, str], where: str, before: Sequence[Mapping[str, Any]] = (), last: int = 0
+    ) -> None:  # fmt: skip
+        """`before`: the fields of the table so far, whose ids stay; columns that are new, or of another kind, get ids after `last`."""
+        ids = _Ids(before, last)
+        self.fields = [_field(ids, field.name, field.type, where) for field in own]
+        self.made = {name: ids.of_made(name, kind) for name, kind in made.items()}
+        self.fields += [{"id": self.made[name], "name": name, "required": False, "type": kind} for name, kind in made.items()]
+        self.last = ids.last
 
     def mapping(self) -> list[dict[str, Any]]:
         """Which id each column of a data file has, by its name."""
         return [_mapped(field["id"], field["name"], field["type"]) for field in self.fields]
+
+
+def check_ids(fields: Sequence[Mapping[str, Any]]) -> None:
+    """ValueError, or another of a wrong shape, for fields without ids."""
+    if not all(isinstance(number, int) for number in _Ids(fields, 0).known.values()):
+        raise ValueError("an id")
+
+
+class _Ids:
+    """The ids of columns and of what lies within them: each has one for ever."""
+
+    def __init__(self, before: Sequence[Mapping[str, Any]], last: int) -> None:
+        self.last, self.made = last, {each["name"]: (each["id"], each["type"]) for each in before}
+        self.known = dict[tuple[str, ...], int]()
+        for each in before:
+            self._note((each["name"],), each["id"], each["type"])
+
+    def _note(self, path: tuple[str, ...], number: int, kind: Any) -> None:
+        self.known[path] = number
+        for inner, name, part in _parts(kind):
+            self._note((*path, name), inner, part)
+
+    def __call__(self, path: tuple[str, ...]) -> int:
+        return self.known.get(path) or self._new()
+
+    def of_made(self, name: str, kind: str) -> int:
+        """Of a column that directories make: another type is another column, as old manifests hold its values."""
+        number, before = self.made.get(name, (0, ""))
+        return number if before == kind else self._new()
+
+    def _new(self) -> int:
+        self.last += 1
+        return self.last
 
 
 def of(kind: pa.DataType, column: str, where: str) -> str:
@@ -103,11 +133,11 @@ def _escaped(letter: str) -> str:
     return letter if re.fullmatch("[A-Za-z0-9_]", letter) else f"_x{ord(letter):X}"
 
 
-def _field(count: itertools.count[int], name: str, kind: pa.DataType, where: str) -> dict[str, Any]:
-    return {"id": next(count), "name": name, "required": False, "type": _of(count, name, kind, where)}
+def _field(ids: _Ids, name: str, kind: pa.DataType, where: str) -> dict[str, Any]:
+    return {"id": ids((name,)), "name": name, "required": False, "type": _of(ids, (name,), kind, where)}
 
 
-def _of(count: itertools.count[int], column: str, kind: pa.DataType, where: str) -> Any:
+def _of(ids: _Ids, path: tuple[str, ...], kind: pa.DataType, where: str) -> Any:
     if named := _NAMED.get(kind):
         return named
     if pa.types.is_decimal(kind) and kind.precision <= 38:
@@ -117,22 +147,23 @@ def _of(count: itertools.count[int], column: str, kind: pa.DataType, where: str)
     if pa.types.is_fixed_size_binary(kind):
         return f"fixed[{kind.byte_width}]"
     if pa.types.is_dictionary(kind):
-        return _of(count, column, kind.value_type, where)
+        return _of(ids, path, kind.value_type, where)
     if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_part(count, column, each, where) for each in kind]}
+        return {"type": "struct", "fields": [_part(ids, (*path, each.name), each, where) for each in kind]}
     if pa.types.is_map(kind):
-        key, value = next(count), next(count)
-        kinds = [_of(count, column, each, where) for each in (kind.key_type, kind.item_type)]
+        at = (*path, "key"), (*path, "value")
+        key, value = map(ids, at)
+        kinds = [_of(ids, each, inner, where) for each, inner in zip(at, (kind.key_type, kind.item_type), strict=True)]
         return {"type": "map", "key-id": key, "key": kinds[0], "value-id": value, "value-required": False, "value": kinds[1]}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        number = next(count)
-        return {"type": "list", "element-id": number, "element-required": False, "element": _of(count, column, kind.value_type, where)}
-    raise _refused(kind, column, where)
+        at_element = (*path, "element")
+        number = ids(at_element)
+        return {"type": "list", "element-id": number, "element-required": False, "element": _of(ids, at_element, kind.value_type, where)}
+    raise _refused(kind, ".".join(path), where)
 
 
-def _part(count: itertools.count[int], column: str, field: pa.Field, where: str) -> dict[str, Any]:
-    number = next(count)
-    return {"id": number, "name": field.name, "required": False, "type": _of(count, f"{column}.{field.name}", field.type, where)}
+def _part(ids: _Ids, path: tuple[str, ...], field: pa.Field, where: str) -> dict[str, Any]:
+    return {"id": ids(path), "name": field.name, "required": False, "type": _of(ids, path, field.type, where)}
 
 
 def _refused(kind: pa.DataType, column: str, where: str) -> RefusedError:
@@ -143,12 +174,16 @@ def _refused(kind: pa.DataType, column: str, where: str) -> RefusedError:
 
 def _mapped(number: int, name: str, kind: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"field-id": number, "names": [name]}
+    parts = _parts(kind)
+    return found | {"fields": [_mapped(*each) for each in parts]} if parts else found
+
+
+def _parts(kind: Any) -> list[tuple[int, str, Any]]:
+    """The id, name and type of each part of a type that holds others."""
     if not isinstance(kind, dict):
-        return found
+        return []
     if kind["type"] == "struct":
-        parts = [(each["id"], each["name"], each["type"]) for each in kind["fields"]]
-    elif kind["type"] == "list":
-        parts = [(kind["element-id"], "element", kind["element"])]
-    else:
-        parts = [(kind["key-id"], "key", kind["key"]), (kind["value-id"], "value", kind["value"])]
-    return found | {"fields": [_mapped(*each) for each in parts]}
+        return [(each["id"], each["name"], each["type"]) for each in kind["fields"]]
+    if kind["type"] == "list":
+        return [(kind["element-id"], "element", kind["element"])]
+    return [(kind["key-id"], "key", kind["key"]), (kind["value-id"], "value", kind["value"])]

@@ -119,9 +119,16 @@ def anew(format: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------------------------- columns
 def columns(log: Log, name: str) -> pa.Schema:
-    """The columns: a table's as it says them, else those of a data file, as all have the same."""
+    """The columns: a table's as it says them, else those of a data file, unless some have more or wider ones."""
     table = offering(log.store)
-    return table.columns(log.store) if table else own(log.store, name)
+    if table:
+        return table.columns(log.store)
+    return schemas.grown(log) or own(log.store, name)
+
+
+def changes_columns(log: Log) -> bool:
+    """Whether the columns of now may be others than those of some data files."""
+    return bool(offering(log.store)) or schemas.grown(log) is not None
 
 
 _PLAIN = {  # as formats tell them apart

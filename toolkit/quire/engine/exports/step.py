@@ -18,7 +18,7 @@ from quire.commit.closers import offering
 from quire.commit.entries import Entry, Export, Foreign
 from quire.commit.exports import exports
 from quire.commit.log import Log
-from quire.engine.exports import delta, iceberg, symlinks
+from quire.engine.exports import columns, delta, iceberg, symlinks
 from quire.engine.report import BEHIND
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, choose, quoted
 from quire.storage import Store
@@ -120,6 +120,7 @@ def keep_up(log: Log, say: Callable[[str], object]) -> None:
             why = str(e).rstrip(".")
             end = f" ledger.drop_export({one.name!r}) ends it." if one.name in FORMATS else ""
             say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {why}.{end}")
+    columns.keep_up(log)
     protocol.retire(log)
 
 
@@ -136,6 +137,8 @@ def catch_up(log: Log, say: Callable[[str], object]) -> None:
     """The same where an export lags, and nothing else."""
     if behind(log):
         keep_up(log, say)
+    else:
+        columns.keep_up(log)
 
 
 def told(log: Log) -> tuple[str, ...]:

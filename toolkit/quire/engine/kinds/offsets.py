@@ -31,7 +31,7 @@ from quire.planning.plan import Look, list_offsets
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.offsets import Fetched
-from quire.sources.kafka.records import FolderOutput, Loading, QuarantinedMessage, check_by
+from quire.sources.kafka.records import FolderOutput, Growing, Loading, QuarantinedMessage, check_by
 from quire.sources.kafka.topics import Key, Topics, is_kafka, key_of, named
 from quire.storage import Vanished
 
@@ -97,7 +97,8 @@ class OffsetsKind:
 
 class _Loader:
     def __init__(self, attempt: Attempt, loading: Loading, cluster: Cluster) -> None:
-        self.attempt, self.loading, self.cluster = attempt, loading, cluster
+        self.attempt, self.cluster = attempt, cluster
+        self.loading = dataclasses.replace(loading, growing=Growing())
         self.tally, self.rows, self.quarantined = attempt.tally, attempt.rows, attempt.quarantined
         self.fruitful = set[int]()  # ranges of which a record was taken
 
@@ -157,6 +158,8 @@ class _Loader:
         if found.records is not None:
             self._fix_columns(found.records)
             parts, quarantined = self.loading.made(found.records)
+            if differs := self.loading.growing.differs:
+                self.quarantined.differs = f"{one.path}: {differs}"
             if len(quarantined) < found.records.num_rows:
                 self.fruitful.add(found.span)
         done, _ = cut(found.start, length, [(offset, 1) for offset in sorted(record.offset for record in quarantined)])

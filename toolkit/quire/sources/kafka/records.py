@@ -21,6 +21,7 @@ from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import fit, nullable
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
+from quire.sources.transforms.widening import DiffersError, in_columns
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 RECORDS, VALUES, ESCAPED = RECORDS_AS = ("records", "values", "escaped values")  # what they become without a function
@@ -37,6 +38,14 @@ class QuarantinedMessage(NamedTuple):
     value: bytes | None
     reason: str
     message: str | None
+
+
+@dataclass
+class Growing:
+    """The columns of the records that an attempt has made so far, where they may grow; why some have other ones."""
+
+    schema: pa.Schema | None = None
+    differs: str = ""
 
 
 class FolderOutput(NamedTuple):
@@ -57,6 +66,8 @@ class Loading:
     by: str = ""  # a column, by the values of which files lie in directories
     keep_messages: bool = False
     record_loss: bool = False  # records that retention removed are written into the ledger, instead of an error
+    evolves: str = ""  # how the columns of rows go together with `schema` (see `columns.together`)
+    growing: Growing = field(default_factory=Growing, repr=False, compare=False)
 
     def made(self, records: pa.RecordBatch) -> tuple[list[FolderOutput], list[QuarantinedMessage]]:
         """A batch's output, and the records that were quarantined."""
@@ -66,6 +77,8 @@ class Loading:
             return [], quarantined
         if self.function is not None:
             columns = [*self._called(records, quarantined)]
+            if self.evolves:  # later ones may have more columns
+                columns = [in_columns(each, self.growing.schema or each.schema) for each in columns]
             rows = as_batch(pa.Table.from_batches(columns)) if columns else None
         else:
             rows = records
@@ -84,10 +97,15 @@ class Loading:
                 found = pa.Table.from_batches([found])
             if not isinstance(found, pa.Table):
                 raise WrongTypeError(f"the function returned {type_name(found)}, and not a pyarrow.RecordBatch")
-            made = fit(as_batch(fitted(found, self.schema)), None if self.schema is None else nullable(self.schema))
+            there = self.growing.schema or (None if self.schema is None else nullable(self.schema))
+            made = fit(as_batch(fitted(found, self.schema, self.evolves)), there, self.evolves)
             self._check_folders(made)
+            if self.evolves:
+                self.growing.schema = made.schema
             return made
         except WrongTypeError as e:
+            if isinstance(e, DiffersError):
+                self.growing.differs = self.growing.differs or str(e)
             raise BadContent(f"TypeError: {e}") from None
         except BaseException as e:
             if passes(e):

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
-from quire.sources.transforms.columns import DEEP, check_cast, check_names, nullable
+from quire.sources.transforms.columns import DEEP, MORE, check_cast, check_names, nullable
 from quire.sources.transforms.functions import WrongTypeError, owned, type_name
+from quire.sources.transforms.widening import DiffersError
 
 # Lines (each ended) as bytes, a table, or dicts that become one; None without output.
 Rows = Any
@@ -84,18 +85,21 @@ class _Dicts:
     def __init__(self, rows: list[Mapping[str, Any]]) -> None:
         self.rows = rows
 
-    def table(self, schema: pa.Schema | None) -> pa.Table:
+    def table(self, schema: pa.Schema | None, evolves: str = "") -> pa.Table:
         names = dict.fromkeys(name for row in self.rows for name in row)
-        if schema is not None and (unknown := [name for name in names if name not in schema.names]):
-            raise WrongTypeError(f"the rows have the column {unknown[0]!r}, which the schema does not: {', '.join(schema.names)}")
+        if schema is not None:
+            if evolves != MORE:
+                _check_known(names, schema)
+            names = dict.fromkeys([*schema.names, *names])
         for name in names:
             if not name.isascii() and _SURROGATE.search(name):
                 raise WrongTypeError(f"the rows have the column {name!r}, whose name is not valid Unicode (half of a surrogate pair)")
         columns = {}
-        for name in names if schema is None else schema.names:
-            kind = None if schema is None else schema.field(name).type
+        for name in names:
+            kind = None if schema is None or name not in schema.names else schema.field(name).type
+            values = [row.get(name) for row in self.rows]
             try:
-                columns[name] = _array([row.get(name) for row in self.rows], kind)
+                columns[name] = _array_or_wider(values, kind) if evolves == MORE else _array(values, kind)
             except (*ARROW, ValueError, TypeError, OverflowError) as e:
                 what = _WHY.get(type(e), _WHY[Exception]) if kind is None else f"holds a value that is not of type {kind}"
                 raise WrongTypeError(f"the column {name!r} {what} ({type(e).__name__})") from None
@@ -121,6 +125,19 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
             raise
         return pa.array(values, kind)  # beyond 63 bits
     return _cast(found, kind)
+
+
+def _array_or_wider(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """The same, or as Arrow finds them, where the type may grow and does not hold them."""
+    try:
+        return _array(values, kind)
+    except (*ARROW, ValueError, TypeError, OverflowError):
+        return _array(values, None)
+
+
+def _check_known(names: Iterable[str], schema: pa.Schema) -> None:
+    if unknown := next((name for name in names if name not in schema.names), None):
+        raise DiffersError(f"the rows have the column {unknown!r}, which the schema does not: {', '.join(schema.names)}")
 
 
 def _check_depth(values: Iterable[Any]) -> None:
@@ -184,37 +201,44 @@ def _check_cuts(value: Any, kind: pa.DataType, cuts: Callable[[pa.DataType], boo
         _cast(pa.array([value]), kind)
 
 
-def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
+def fitted(rows: Any, schema: pa.Schema | None, evolves: str = "") -> pa.Table:
     """Rows in the columns of a schema, cast so that nothing is lost; without one as they are.
 
-    WrongTypeError says which column does not fit.
+    WrongTypeError says which column does not fit. `evolves`: columns may be FEWER, or MORE and wider (see `columns.together`).
     Arrow's safe cast decides what is lost: digits, a time of day, a number that is too large, text that is not a number.
     """
-    table: pa.Table = rows.table(schema) if isinstance(rows, _Dicts) else rows
+    table: pa.Table = rows.table(schema, evolves) if isinstance(rows, _Dicts) else rows
     names = table.schema.names
     check_names(table.schema)
     if schema is None:
         return table.replace_schema_metadata(None)
     if names != schema.names:
-        if missing := [name for name in schema.names if name not in names]:
-            raise WrongTypeError(f"the rows lack the column {missing[0]!r}: they have {', '.join(names)}")
-        if unknown := [name for name in names if name not in schema.names]:
-            raise WrongTypeError(f"the rows have the column {unknown[0]!r}, which the schema does not: {', '.join(schema.names)}")
-    columns = []
+        if not evolves and (missing := [name for name in schema.names if name not in names]):
+            raise DiffersError(f"the rows lack the column {missing[0]!r}: they have {', '.join(names)}")
+        if evolves != MORE:
+            _check_known(names, schema)
+    columns = dict[str, Any]()
     for field in schema:
+        if field.name not in names and evolves:
+            continue
         column = table.column(field.name)
         if column.type != field.type:
             check_cast(column.type, field.name)
             try:
                 column = _cast(column, field.type)
             except ARROW as e:
+                if evolves == MORE:
+                    columns[field.name] = column
+                    continue
                 raise WrongTypeError(
                     f"the column {field.name!r} is {column.type}, and not all of it fits into {field.type} ({type(e).__name__})"
                 ) from None
         if not field.nullable and column.null_count:
             raise WrongTypeError(f"the column {field.name!r} is not null by the schema, and {column.null_count:,} rows have no value in it")
-        columns.append(column)
-    return pa.table(columns, schema=nullable(schema))
+        columns[field.name] = column
+    if evolves:
+        return pa.table({**columns, **{name: table.column(name) for name in names if name not in columns}})
+    return pa.table([*columns.values()], schema=nullable(schema))
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:

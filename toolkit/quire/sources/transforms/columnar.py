@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 
 from quire.formats.damage import ARROW
 from quire.sources.transforms import apart
-from quire.sources.transforms.columns import DiffersError, nullable, storable, stored
+from quire.sources.transforms.columns import nullable, storable, stored
 from quire.sources.transforms.content import BadContent, check_size
 from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.widening import DiffersError, as_wider, widened, wider
 
 NAMES = ("parquet", "orc", "avro")
 TOGETHER = 128 << 20  # bytes of values of files whose rows are made together
 _DAMAGED = (*ARROW, OSError, ValueError, KeyError)
-_BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 # -------------------------------------------------------------------------------------------------------------------- one file
@@ -153,7 +153,7 @@ def _widened(table: pa.Table, columns: pa.Schema) -> pa.Table:
     own = _taken(table.schema)
     # A column without any value may be left out: nothing says its type, and nothing is lost.
     if unknown := next((f.name for f in own if f.name not in columns.names and not pa.types.is_null(f.type)), None):
-        raise BadContent(_new(unknown, own.field(unknown).type))
+        raise BadContent(_new(unknown, own.field(unknown).type, columns))
     found = []
     for field in columns:
         if field.name not in own.names:
@@ -161,53 +161,14 @@ def _widened(table: pa.Table, columns: pa.Schema) -> pa.Table:
             continue
         mine = own.field(field.name).type
         try:
-            if _wider(field.type, mine, field.name) != field.type:  # Arrow would cast more than that: texts to numbers, and back
-                raise pa.ArrowInvalid(f"only {_wider(field.type, mine, field.name)} would hold both")
-            found.append(_as(table.column(field.name), mine, field.type))
+            if wider(field.type, mine, field.name) != field.type:  # Arrow would cast more than that: texts to numbers, and back
+                raise pa.ArrowInvalid(f"only {wider(field.type, mine, field.name)} would hold both")
+            found.append(as_wider(table.column(field.name), mine, field.type))
         except DiffersError as e:
             raise BadContent(f"{e}, whose columns the destination has") from None
         except (*ARROW, ValueError) as e:
             raise BadContent(f"the column {field.name!r} is {mine} and does not fit into {field.type} ({_line(e)})") from None
     return pa.table(found, schema=columns)
-
-
-def _as(column: pa.ChunkedArray, kind: pa.DataType, wanted: pa.DataType) -> pa.Array:
-    """A column of type `kind`, as it is stored, in a wider one; ArrowInvalid where a value does not fit."""
-    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-    return _filled(whole if whole.type == kind else whole.cast(kind), wanted)
-
-
-def _filled(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same, where structs may have fields more: these are null."""
-    of = pa.types
-    if column.type == kind:
-        return column
-    if of.is_null(column.type):
-        return pa.nulls(len(column), kind)
-    if of.is_struct(kind) and of.is_struct(column.type):
-        theirs = {column.type.field(i).name: child for i, child in enumerate(column.flatten())}
-        if unknown := next((name for name in theirs if kind.get_field_index(name) < 0), None):
-            raise pa.ArrowInvalid(f"its field {unknown!r} is not there")
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        children = [_filled(theirs[f.name], f.type) if f.name in theirs else pa.nulls(len(column), f.type) for f in fields]
-        return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null() if column.null_count else None)
-    if of.is_list(kind) and of.is_list(column.type):
-        offsets = _offsets(column)
-        return pa.ListArray.from_arrays(offsets, _filled(column.flatten(), kind.value_type), type=kind, mask=_mask(column))
-    if of.is_map(kind) and of.is_map(column.type):
-        keys, items = _filled(column.keys, kind.key_type), _filled(column.items, kind.item_type)
-        return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=_mask(column))
-    return column.cast(kind)
-
-
-def _offsets(column: Any) -> pa.Array:
-    """Where each list begins among the values of `flatten`, and where the last one ends."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)]) if len(column) else pa.array([0], pa.int32())
-
-
-def _mask(column: pa.Array) -> pa.Array | None:
-    return column.is_null() if column.null_count else None
 
 
 def _taken(schema: pa.Schema) -> pa.Schema:
@@ -230,7 +191,9 @@ def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
 
 
-def _new(name: str, kind: pa.DataType) -> str:
+def _new(name: str, kind: pa.DataType, columns: pa.Schema) -> str:
+    if (near := next((other for other in columns.names if other.lower() == name.lower()), None)) is not None:
+        return f"the column {name!r} is called {near!r} in other files"
     return f"the column {name!r} ({kind}) is not among the columns that the job, or its destination, has"
 
 
@@ -265,81 +228,3 @@ def _is_typed(field: pa.Field) -> bool:
     except WrongTypeError:
         return False
     return True
-
-
-def widened(one: pa.Schema, other: pa.Schema, *, of_text: bool = False) -> pa.Schema:
-    """The columns of both, in the order of the first; DiffersError names the column of which no type holds both."""
-    return pa.schema(_fields(list(one), list(other), "", of_text))
-
-
-def _fields(one: list[pa.Field], other: list[pa.Field], within: str, of_text: bool) -> list[pa.Field]:
-    theirs, lower = {f.name: f for f in other}, {f.name.lower(): f.name for f in one}
-    for field in other:
-        if (near := lower.get(field.name.lower(), field.name)) != field.name:
-            raise DiffersError(f"the column {within + field.name!r} is called {within + near!r} in other files")
-    found = [pa.field(f.name, _wider(f.type, theirs[f.name].type, within + f.name, of_text) if f.name in theirs else f.type) for f in one]
-    return found + [pa.field(f.name, f.type) for f in other if f.name.lower() not in lower]
-
-
-def _wider(one: Any, other: Any, at: str, of_text: bool = False) -> pa.DataType:
-    of = pa.types
-    if one == other or of.is_null(other):
-        return one
-    if of.is_null(one):
-        return other
-    for like, wider in _WIDENING:
-        if like(one) and like(other) and (kind := wider(one, other)) is not None:
-            return kind
-    if of_text and {one, other} == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    if of.is_struct(one) and of.is_struct(other):
-        return pa.struct(_fields([*one], [*other], f"{at}.", of_text))
-    if of.is_list(one) and of.is_list(other):
-        return pa.list_(_wider(one.value_type, other.value_type, f"{at}[]", of_text))
-    if of.is_map(one) and of.is_map(other):
-        return pa.map_(_wider(one.key_type, other.key_type, f"{at}.key"), _wider(one.item_type, other.item_type, f"{at}.value"))
-    raise DiffersError(f"the column {at!r} is {other}, and {one} in other files")
-
-
-def _whole(one: Any, other: Any) -> pa.DataType | None:
-    """The smallest signed type that holds both, where they are not both unsigned."""
-    signs = [pa.types.is_signed_integer(kind) for kind in (one, other)]
-    if not any(signs):
-        return max(one, other, key=lambda kind: kind.bit_width)
-    bits = max(kind.bit_width * (1 if signed else 2) for kind, signed in zip((one, other), signs, strict=True))
-    return _BITS.get(bits)
-
-
-def _number(one: Any, other: Any) -> pa.DataType | None:
-    """A fraction that holds both: a whole number of up to 32 bits fits into a double."""
-    of = pa.types
-    if of.is_floating(one) and of.is_floating(other):
-        return max(one, other, key=lambda kind: kind.bit_width)
-    whole = one if of.is_integer(one) else other
-    return pa.float64() if whole.bit_width <= 32 else None
-
-
-def _decimal(one: Any, other: Any) -> pa.DataType | None:
-    scale, before = max(one.scale, other.scale), max(one.precision - one.scale, other.precision - other.scale)
-    return pa.decimal128(before + scale, scale) if before + scale <= 38 else None
-
-
-def _time(one: Any, other: Any) -> pa.DataType | None:
-    """A date becomes a time without a zone; times with and without a zone are not the same."""
-    of = pa.types
-    if of.is_timestamp(one) and of.is_timestamp(other):
-        return None
-    kind = one if of.is_timestamp(one) else other
-    return kind if kind.tz is None else None
-
-
-def _any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda kind: any(test(kind) for test in tests)
-
-
-_WIDENING: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], pa.DataType | None]], ...] = (
-    (pa.types.is_integer, _whole),
-    (_any_of(pa.types.is_floating, pa.types.is_integer), _number),
-    (pa.types.is_decimal, _decimal),
-    (_any_of(pa.types.is_timestamp, pa.types.is_date), _time),
-)

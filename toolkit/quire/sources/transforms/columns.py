@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from quire.formats.damage import ARROW
 from quire.formats.parquet import CONTENT
 from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.widening import DiffersError, as_wider, difference, widened
 
 DEEP = 50  # lists, structs and maps within each other
 LARGEST = 1 << 30  # bytes of one value: what is near 2 GiB fits into no page of Parquet
@@ -32,9 +33,9 @@ _AS_IT_IS = (
 _FIRST, _LAST = (-62_135_596_800_000_000, -719_162), (253_402_300_799_999_999, 2_932_896)
 _WIDE = 38  # digits of a decimal that Spark reads
 
-
-class DiffersError(WrongTypeError):
-    """Rows have other columns than those that they are to lie beside; the message says which, and their types."""
+# How the columns of a destination go together with others: left out, they are the same; they may be fewer, as the destination's have grown;
+# or the destination's grow by them.
+FEWER, MORE = "fewer", "more"
 
 
 # ------------------------------------------------------------------------------------------------------------------- what is stored
@@ -158,6 +159,18 @@ def unify(frozen: pa.Schema | None, new: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_nullable(f.nullable or new.field(f.name).nullable) for f in kinds])
 
 
+def together(there: pa.Schema | None, new: pa.Schema, evolves: str = "") -> pa.Schema:
+    """The same (`unify`), or, where columns may be FEWER or MORE than those of `there`, the columns that hold the rows of both."""
+    if there is None or not evolves:
+        return unify(there, new)
+    there = nullable(there)
+    # A column without any value may be left out: nothing says its type, and nothing is lost.
+    found = widened(there, pa.schema([f for f in stored(new) if f.name in there.names or not pa.types.is_null(f.type)]))
+    if evolves == FEWER and found != there:
+        raise DiffersError(difference(there, found))
+    return found
+
+
 def _unified(there: list[pa.Field], new: list[pa.Field], within: str) -> list[pa.Field]:
     ours = {f.name: f for f in new}
     said = [_missing(f, there, within) for f in new if f.name not in {t.name for t in there}]
@@ -204,23 +217,26 @@ def _one(there: Any, new: Any, at: str) -> pa.DataType:
 
 
 # ------------------------------------------------------------------------------------------------------------------------- rows
-def fit(rows: pa.RecordBatch, there: pa.Schema | None = None) -> pa.RecordBatch:
-    """Rows in the columns in which they are written, beside those of `there`.
+def fit(rows: pa.RecordBatch, there: pa.Schema | None = None, evolves: str = "") -> pa.RecordBatch:
+    """Rows in the columns in which they are written, beside those of `there`, as `together` brings them.
 
     DiffersError where they do not go together, WrongTypeError for what cannot be written or would lose something by it.
     """
     same = rows.schema.equals(CONTENT if there is None else there, check_metadata=True)
-    schema = rows.schema if same else nullable(storable(unify(there, rows.schema)))
+    schema = rows.schema if same else nullable(storable(together(there, rows.schema, evolves)))
     try:
         rows.validate(full=True)  # text that is not UTF-8, say, which could not be read again
     except ARROW as e:
         raise WrongTypeError(f"the rows are not valid ({type(e).__name__})") from None
     columns = []
     for field in schema:
+        if field.name not in rows.schema.names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
         column = rows.column(field.name)
         if not column.type.equals(field.type, check_metadata=True):
             try:
-                column = column.cast(field.type)
+                column = as_wider(column, stored(pa.schema([rows.schema.field(field.name)]))[0].type, field.type)
             except ARROW as e:
                 raise WrongTypeError(
                     f"the column {field.name!r} is {column.type}, and would lose data as {field.type} ({type(e).__name__})"

@@ -10,10 +10,11 @@ class BadContent(Exception):
 
     reason    class of error and place (line and column from 1, or byte offset from 0), one line of at most 300 characters
               without control characters and secrets
+    differs   which other columns its rows have than those of the destination: where all have, that is not a matter of single files
     """
 
-    def __init__(self, reason: str) -> None:
-        self.reason = scrub(reason)
+    def __init__(self, reason: str, *, differs: str = "") -> None:
+        self.reason, self.differs = scrub(reason), differs
         super().__init__(self.reason)
 
 

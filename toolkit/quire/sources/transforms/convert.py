@@ -15,7 +15,7 @@ from quire.sources import magic, transforms
 from quire.sources.kafka.records import Loading
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, UserFunction, columnar, text
-from quire.sources.transforms.columns import LARGEST
+from quire.sources.transforms.columns import LARGEST, MORE, together
 from quire.sources.transforms.processing import Processing
 from quire.sources.transforms.text.reading import Reading
 
@@ -35,6 +35,7 @@ class Convert:
     holds: bool = False  # a last line without newline is held back
     process: Processing | None = None  # where splits are given to a function, and not whole files
     loading: Loading | None = None  # of Kafka's records
+    evolves: str = ""  # how the columns of rows go together with those that are there (see `columns.together`)
     columns: pa.Schema | None = None  # of the rows that are there, beside which those of a function, or of files with columns, have to lie
 
     @property
@@ -80,6 +81,13 @@ class Convert:
         """The same with the columns of the plan."""
         process = self.process.of(columns) if isinstance(self.process, Reading) else self.process
         return dataclasses.replace(self, columns=columns, process=process)
+
+    def beside(self, there: pa.Schema | None, evolves: str) -> Convert:
+        """The same for a user's function whose rows are to lie beside those that are there."""
+        process = self.process and dataclasses.replace(self.process, evolves=evolves)
+        if evolves and process and process.schema is not None:
+            there = together(there, process.schema, MORE)
+        return dataclasses.replace(self, columns=there, evolves=evolves, process=process)
 
     def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
         """The output for a whole file; BadContent if it cannot be parsed."""

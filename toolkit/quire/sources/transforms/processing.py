@@ -17,6 +17,7 @@ from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, QuarantineError, Split
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
+from quire.sources.transforms.widening import DiffersError
 from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Processing:
     keep_messages: bool = False
     most: int = 256 << 20  # bytes of a content
     uncut: tuple[str, ...] = UNCUT  # the ends of names of files that have no lines which one could find in the middle of them
+    evolves: str = ""  # how the columns of rows go together with `schema` (see `columns.together`)
 
     def whole(self, path: str) -> bool:
         """Whether a file is one split, however long."""
@@ -140,7 +142,7 @@ class Processing:
             with alone():
                 return work()
         except WrongTypeError as e:
-            raise BadContent(f"TypeError: {e}") from None
+            raise BadContent(f"TypeError: {e}", differs=str(e) if isinstance(e, DiffersError) else "") from None
         except QuarantineError as e:
             raise BadContent(f"QuarantineError: {e}") from None
         except BaseException as e:
@@ -157,7 +159,7 @@ class Processing:
             return rows
         if self.format == "lines":
             raise WrongTypeError("the function returned rows, and format 'lines' takes bytes. Use format='parquet' and another destination")
-        return as_batch(fitted(rows, self.schema))
+        return as_batch(fitted(rows, self.schema, self.evolves))
 
 
 class _Quarantine:

@@ -7,6 +7,7 @@ a value may be missing (metadata, dictionaries, names of list items) are left ou
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,11 @@ import pyarrow as pa
 
 from quire.commit.entries import Spec
 from quire.commit.log import Log
-from quire.errors import RefusedError, UsageError, about, quoted
+from quire.errors import FormatError, RefusedError, UsageError, about, quoted
 from quire.formats import parquet
 from quire.sources.transforms import columns
 from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.widening import DiffersError, widened
 
 _NAMED: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
@@ -32,6 +34,7 @@ _ALSO = {
     "date32": "date", "timestamp_ltz": "timestamp", "dec": "decimal", "numeric": "decimal", "decimal128": "decimal", "list": "array",
     "varchar": "string", "char": "string", "halffloat": "float16",
 }  # fmt: skip
+GROWS = " Or say schema_evolution='add': new columns are added."
 _UNITS: dict[str, tuple[Callable[..., pa.DataType], tuple[str, ...]]] = {
     "timestamp": (pa.timestamp, ("s", "ms", "us", "ns")), "time32": (pa.time32, ("s", "ms")), "time64": (pa.time64, ("us", "ns")),
     "duration": (pa.duration, ("s", "ms", "us", "ns")),
@@ -51,9 +54,10 @@ def canonical(schema: Any) -> pa.Schema:
 
 
 def frozen(log: Log) -> pa.Schema | None:
-    """The columns that the rows of a destination have, where a plan has frozen them."""
-    found = log.frozen()
-    return parse(found) if found else None
+    """The columns that the rows of a destination have, where a plan has frozen them, and those by which they have grown since."""
+    said = log.frozen()
+    found, more = parse(said) if said else None, grown(log)
+    return found if found is None or more is None else widened(found, more)
 
 
 def by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
@@ -64,24 +68,48 @@ def by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
     return {spec.by: found.field(spec.by).type if spec.by in found.names else pa.date32()}
 
 
-def agreed(there: pa.Schema | None, said: pa.Schema | None, dest: str) -> pa.Schema | None:
+def agreed(there: pa.Schema | None, said: pa.Schema | None, dest: str, evolves: str = "") -> pa.Schema | None:
     """The columns of a destination and those of a call, as one; RefusedError where they do not go together."""
     if said is None:
         return there
     try:
-        return columns.unify(there, said)
-    except columns.DiffersError as e:
+        return columns.together(there, said, evolves)
+    except DiffersError as e:
         assert there is not None
         raise RefusedError(
             f"the destination {dest} holds rows of the columns {text(there)}; schema= says {text(said)}: {e}. Say the same, leave schema= "
-            f"out, or choose another destination."
+            f"out, or choose another destination.{'' if evolves == columns.MORE else GROWS}"
         ) from None
 
 
-def there(log: Log) -> pa.Schema | None:
-    """The columns of the rows of users' functions that a destination has, as its commits say them."""
-    found = sorted(log.schemas())
-    return parse(found[0]) if found else None
+def there(log: Log, version: int | None = None) -> pa.Schema | None:
+    """The columns of the rows that a destination has at a version, as its commits say them: those that hold the rows of all."""
+    found = _said(log, version)
+    try:
+        return functools.reduce(widened, found) if found else None
+    except DiffersError as e:
+        raise FormatError(f"the commits of {log.store.url} have columns that do not go together: {e}. Look who wrote them.") from None
+
+
+def grown(log: Log, version: int | None = None) -> pa.Schema | None:
+    """The same where some commits have fewer or narrower columns than others, so that no data file speaks for all; else None."""
+    if len(log.schemas(version)) < 2:  # nearly always
+        return None
+    try:
+        found = there(log, version)
+    except UsageError:  # of files that others have written, whose columns have names of Arrow's
+        return None
+    assert found is not None
+    return None if all({*each} == {*found} for each in _said(log, version)) else found
+
+
+def evolving(log: Log, wanted: str = "") -> str:
+    """How columns go together with those of a destination (see `columns.together`)."""
+    return wanted or (columns.FEWER if grown(log) is not None else "")
+
+
+def _said(log: Log, version: int | None) -> list[pa.Schema]:
+    return sorted(map(parse, log.schemas(version)), key=lambda schema: (len(schema), str(schema)))
 
 
 # --------------------------------------------------------------------------------------------------------------------- to text
