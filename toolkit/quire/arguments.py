@@ -155,6 +155,7 @@ NEEDS = (
     Needs("delimiter", ",", "stands between the values of a record", _CSV),
     Needs("quote", '"', "stands around a value", _CSV),
     Needs("header", True, "says whether files name their columns", _CSV),
+    Needs("rescued", None, "names the column for what does not fit", _TEXT),
     Needs("null_values", None, "says which texts stand for null", _CSV),
     Needs("parts", 8, "says into how many parts a directory is hashed", _HASH),
     Needs("hash_function", "xxh64", "says how paths are hashed", _HASH),

@@ -82,6 +82,10 @@ def consolidate(
     delimiter, quote   of CSV files: the character between values, and that around them ("": none)
     header       of CSV files: True: the first record of each names its columns | False: they are those of `schema`, in its order
     null_values  of CSV files: the texts that stand for no value where they have no quotes, as ["", "NULL"]; left out: the empty one
+    rescued      of CSV files and JSON lines: a column, as "_rescued", that takes as one JSON object the fields of a record which are not
+                 among the columns, and the values that do not fit into theirs; left out: such a record is quarantined
+    schema_evolution  of rows with columns that the destination does not have, or wider ones: "refuse": nothing is gathered, and the
+                 difference is said | "add": the destination gets them, and older rows have null there
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
     function_version  names the edition of a function instead of a hash of its source
     operation    into a table: "upsert" (left out), "insert", "bulk_insert" of the columns that a function gives

@@ -97,6 +97,7 @@ _TEXT = [
     click.option("--delimiter", default=",", show_default=True, help="Of CSV files: one character (tab: $'\\t')."),
     click.option("--quote", default='"', show_default=True, help="Of CSV files: one character, or '' where values have none."),
     click.option("--header/--no-header", default=True, show_default=True, help="Whether CSV files name their columns."),
+    click.option("--rescued", help="Of CSV files and JSON lines: a column for what does not fit, as JSON, such as _rescued."),
     click.option("--null-values", multiple=True, help="Of CSV files: a text that stands for null (again for more); default: an empty one."),
 ]
 # The commands that may run again and again take these, too.

@@ -26,7 +26,7 @@ TWICE = "another call has committed the same batch"  # why a job that covers not
 Agree = Callable[[Log, PlanHead, list[Task]], str]
 
 
-def same_columns(log: Log, head: PlanHead, tasks: list[Task]) -> str:
+def same_columns(log: Log, _: PlanHead, tasks: list[Task]) -> str:
     """Why the rows of a job cannot lie beside those that are there, which have the same columns; "" where they can."""
     there, ours = log.schemas(), {t.schema for t in tasks} - {""}
     return TWO if len(ours) > 1 or (there and not ours <= there) else ""

@@ -165,6 +165,7 @@ class Settings(TypedDict, total=False):
     quote: str
     header: bool
     null_values: str | Iterable[str] | None
+    rescued: str | None
     keep_messages: bool
     function_version: str | None
     storage_options: Mapping[str, Any] | None
@@ -221,7 +222,7 @@ def build(
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     decompress: str | None = None, schema: Any = None, encoding: str = "auto", delimiter: str = ",", quote: str = '"', header: bool = True,
-    null_values: str | Iterable[str] | None = None,
+    null_values: str | Iterable[str] | None = None, rescued: str | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
     keep_versions: int | str | None = None, exports: Any = None, schema_evolution: str = "refuse", waits: bool = False,
@@ -266,7 +267,14 @@ def build(
         {"schema_evolution": schema_evolution},
         {ROWS: laid_out == "parquet" and kind in ("callable", *columnar.NAMES, *text.NAMES)},
     )
-    given = {"encoding": encoding, "delimiter": delimiter, "quote": quote, "header": header, "null_values": _texts(null_values)}
+    given = {
+        "encoding": encoding,
+        "delimiter": delimiter,
+        "quote": quote,
+        "header": header,
+        "null_values": _texts(null_values),
+        "rescued": rescued,
+    }
     reader = _reader(kind, given, schema, on_append)
     count(max_quarantined, "max_quarantined")
     check_options(storage_options, source_options, dest_options)

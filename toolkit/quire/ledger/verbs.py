@@ -139,7 +139,7 @@ class Verbs:
         max_attempts     a file that was read so often is left alone; None: without a limit
         max_file_size    a larger file stays quarantined, where it must be held whole
         decompress       how compressed files are taken; left out: as the destination's are
-        text_options     encoding, delimiter, quote, header and null_values of CSV files and JSON lines; left out: as in the last run
+        text_options     encoding, delimiter, quote, header, null_values and rescued of CSV files and JSON lines; left out: as last
         schema_evolution  of a function's rows with other columns than the destination's: "refuse" (they stay) | "add", as in a run
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised

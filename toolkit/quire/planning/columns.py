@@ -9,7 +9,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -84,7 +84,7 @@ class Columns:
     def _written(self, reader: Reader, content: bytes, schema: pa.Schema) -> int:
         known = self.said or text.common(self.kind, [(schema, 1)])
         try:
-            batches, _ = reader.of(known).read(content, begins=True)
+            batches, _ = replace(reader, columns=known, rescued="").read(content, begins=True)
         except BadContent:
             return 0
         return measure.written("parquet", self.compression, batches) if batches else 0
@@ -115,9 +115,11 @@ class Columns:
     def _together(self, found: list[tuple[pa.Schema, int]], there: pa.Schema | None) -> pa.Schema | None:
         if self.reader is None:
             return columnar.common(found, there)
-        columns = text.common(self.kind, found)
+        columns, rescued = text.common(self.kind, found), self.reader.rescued
         if there is None or columns is None:
-            return columns if there is None else there
+            return there if columns is None else text.with_rescued(columns, rescued) if rescued else columns
+        if rescued:
+            columns = text.with_rescued(columns if self.evolves else there, rescued)
         # Any value of a text may fit into what is there, or be quarantined: new columns alone are a matter of all files.
         known, names_there = {f.name.lower(): f for f in columns}, {name.lower() for name in there.names}
         wide = [_wide(field, known.get(field.name.lower(), field)) if self.evolves else field for field in there]

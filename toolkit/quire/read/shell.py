@@ -42,6 +42,6 @@ def _rows(store: Store, held: Content) -> Iterator[Any]:
             yield from batch.column(0).to_pylist()
     for file in held.files if held.spec.format == "parquet" else ():
         for batch in parquet.open_file(store, file.name).iter_batches(batch_size=100):
-            batch = batch if held.grown is None else in_columns(batch, held.grown)
-            made = {key: kind for key, kind in held.by.items() if key not in batch.schema.names}
-            yield from partition_columns.with_values(batch, file.name, made).to_pylist()
+            found = batch if held.grown is None else in_columns(batch, held.grown)
+            made = {key: kind for key, kind in held.by.items() if key not in found.schema.names}
+            yield from partition_columns.with_values(found, file.name, made).to_pylist()

@@ -74,7 +74,7 @@ class _Ids:
         return self.known.get(path) or self._new()
 
     def of_made(self, name: str, kind: str) -> int:
-        """Of a column that directories make: another type is another column, as old manifests hold its values."""
+        """The id of a column that directories make: with another type it is another column, as old manifests hold its values."""
         number, before = self.made.get(name, (0, ""))
         return number if before == kind else self._new()
 

@@ -53,14 +53,20 @@ def _known(kind: pa.DataType) -> pa.DataType:
 
 
 # ------------------------------------------------------------------------------------------------------------------- what a call says
-WORDS = ("encoding", "delimiter", "quote", "header", "null_values")
+WORDS = ("encoding", "delimiter", "quote", "header", "null_values", "rescued")
 
 
 def reader(kind: str, given: Mapping[str, Any], columns: pa.Schema | None) -> Reader:
     """The reader that a call's words ask for; UsageError for a wrong one. A word that `given` lacks is as usual."""
     encoding = encodings.checked(given.get("encoding", encodings.AUTO))
+    rescued = given.get("rescued") or ""
+    if not isinstance(rescued, str) or "\0" in rescued:
+        with about("rescued"):
+            raise UsageError(f"rescued={quoted(rescued)} is not the name of a column, such as '_rescued'.")
+    if rescued and columns is not None:
+        columns = with_rescued(columns, rescued)
     if kind == "jsonl":
-        return JsonLines(encoding, columns)
+        return JsonLines(encoding, columns, rescued=rescued)
     delimiter, quote = given.get("delimiter", ","), given.get("quote", '"')
     for name, mark, least in (("delimiter", delimiter, 1), ("quote", quote, 0)):
         if not isinstance(mark, str) or not least <= len(mark) <= 1 or not mark.isascii() or mark in ("\n", "\r", "\0"):
@@ -78,7 +84,17 @@ def reader(kind: str, given: Mapping[str, Any], columns: pa.Schema | None) -> Re
     if not isinstance(header := given.get("header", True), bool):
         with about("header"):
             raise UsageError(f"header={quoted(header)} is neither True nor False.")
-    return Csv(encoding, columns, b"", delimiter, quote, header, nulls)
+    return Csv(encoding, columns, b"", rescued, delimiter, quote, header, nulls)
+
+
+def with_rescued(columns: pa.Schema, name: str) -> pa.Schema:
+    """The columns with the one that takes what does not fit; UsageError where one of that name is something else."""
+    if near := next((f for f in columns if f.name.lower() == name.lower()), None):
+        if near.name == name and near.type == pa.string():
+            return columns
+        with about("rescued"):
+            raise UsageError(f"rescued={quoted(name)} is a column of the rows already, {near.name!r} ({near.type}). Choose another name.")
+    return columns.append(pa.field(name, pa.string()))
 
 
 def said(given: Mapping[str, Any]) -> str:

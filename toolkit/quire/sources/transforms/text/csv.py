@@ -6,6 +6,7 @@ Arrow parses, each value as a text; `typed` makes values of the columns' types o
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ import pyarrow.csv as arrow_csv
 from quire.formats.damage import ARROW
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import encodings
-from quire.sources.transforms.text.reader import Reader, check_length, check_utf8
+from quire.sources.transforms.text.reader import Reader, check_utf8
 from quire.sources.transforms.text.rejects import DoesNotFitError, Span
 from quire.sources.transforms.text.typed import inferred, typed
 
@@ -77,12 +78,14 @@ class Csv(Reader):
 
     def _unnamed(self, text: bytes) -> Names:
         if self.columns is not None:
-            return tuple(self.columns.names)
+            return tuple(self.own.names)
         first = next(self._spans(text), None)
         return tuple(f"_c{i}" for i in range(len(self.values(text[first[0] : first[1]])))) if first else ()
 
     def _checked(self, names: Names) -> Names:
-        known = dict.fromkeys(names if self.columns is None else self.columns.names)
+        known = dict.fromkeys(names if self.columns is None else self.own.names)
+        if self.rescued:
+            return names  # values of other columns are rescued
         if unknown := next((name for name in names if name not in known), None):
             near = next((name for name in known if name.lower() == unknown.lower()), None)
             called = f", where it is called {near!r}" if near else ""
@@ -112,6 +115,24 @@ class Csv(Reader):
         """Why a record does not fit."""
         found = _record(self.delimiter, self.quote).match(record)
         return "a quoted value of it has no end" if found and found.lastindex else str(error)
+
+    def rescue(self, head: Names, record: bytes) -> pa.RecordBatch:
+        """A record whose values that do not fit, or that are too many, become one JSON object; one with too few values stays out."""
+        check_utf8(record)
+        values = self.values(record)
+        if len(values) < len(head):
+            raise DoesNotFitError(f"it has {len(values):,} values, and there are {len(head):,} columns")
+        names = (*head, *(f"_c{i}" if f"_c{i}" not in head else f"_c{i}_more" for i in range(len(head), len(values))))
+        (row,) = self._table(record.rstrip(b"\r\n") + b"\n", names).to_pylist()
+        rescued, columns = {name: row[name] for name in row if name not in self.own.names and row[name] is not None}, list[pa.Array]()
+        for field in self.own:
+            text = pa.array([row.get(field.name)], pa.string())
+            try:
+                columns.append(typed(text, field.type, field.name))
+            except DoesNotFitError:
+                columns.append(pa.nulls(1, field.type))
+                rescued[field.name] = row[field.name]
+        return self.rows(columns, [json.dumps(rescued, ensure_ascii=False) if rescued else None])
 
     def key(self, content: bytes) -> Any:
         """Files with the same header may be parsed together."""
@@ -169,12 +190,13 @@ class Csv(Reader):
             raise DoesNotFitError(_reason(e)) from None
 
     def _typed(self, table: pa.Table) -> pa.RecordBatch:
-        assert self.columns is not None
-        there = set(table.column_names)
-        found = [
-            typed(_one(table.column(f.name)), f.type, f.name) if f.name in there else pa.nulls(table.num_rows, f.type) for f in self.columns
-        ]
-        return check_length(pa.record_batch(found, schema=self.columns))
+        there, own = set(table.column_names), self.own
+        found = [typed(_one(table.column(f.name)), f.type, f.name) if f.name in there else pa.nulls(table.num_rows, f.type) for f in own]
+        others = [name for name in table.column_names if name not in own.names]
+        if not others:
+            return self.rows(found)
+        extra = [{name: value for name, value in row.items() if value is not None} for row in table.select(others).to_pylist()]
+        return self.rows(found, [json.dumps(each, ensure_ascii=False) if each else None for each in extra])
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

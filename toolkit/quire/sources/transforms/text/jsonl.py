@@ -6,6 +6,7 @@ are nested 100,000 deep (seen in pyarrow 26), and since both together say how ma
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +25,14 @@ from quire.sources.transforms.columns import stored
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.schemas import type_text
-from quire.sources.transforms.text.reader import Reader, check_length, check_utf8
+from quire.sources.transforms.text.reader import Reader, check_utf8
 from quire.sources.transforms.text.rejects import DoesNotFitError, Span
 from quire.sources.transforms.text.typed import typed
 
 _EMPTY = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
 _BEGUN = (b"\n\n", b"\n\r", b"\n ", b"\n\t")  # quicker to find: only such a text has an empty line
 _NOT_LINES = "not one JSON object a line"
+_TWICE = "it names a field twice"
 
 
 class _Object(msgspec.Struct):
@@ -38,6 +40,7 @@ class _Object(msgspec.Struct):
 
 
 _OBJECTS, _VALUES = msgspec.json.Decoder(_Object), msgspec.json.Decoder(dict[str, Any])
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True)
@@ -57,23 +60,23 @@ class JsonLines(Reader):
         return self._rows(text, _objects(text))
 
     def _rows(self, text: bytes, objects: int) -> pa.RecordBatch:
-        assert self.columns is not None
+        own = self.own
         if not objects:
-            return pa.record_batch([pa.array([], field.type) for field in self.columns], schema=self.columns)
-        read, options = _options(self.columns)
+            return self.rows([pa.array([], field.type) for field in own])
+        return self.rows(self._values(text, objects, own))
+
+    def _values(self, text: bytes, objects: int, own: pa.Schema) -> list[pa.Array]:
+        read, options = _options(own)
         one_block = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
         try:
             table = arrow_json.read_json(pa.BufferReader(text), one_block, options)
         except (*ARROW, ValueError) as e:
             twice = "specified twice" in str(e)
-            raise DoesNotFitError(
-                "it names a field twice" if twice else f"a value does not fit into its column ({type(e).__name__})"
-            ) from None
+            raise DoesNotFitError(_TWICE if twice else f"a value does not fit into its column ({type(e).__name__})") from None
         if table.num_rows != objects:
             raise DoesNotFitError(_NOT_LINES)
         columns = [_one(table.column(field.name)) for field in read]
-        found = [typed(column, field.type, field.name) for column, field in zip(columns, self.columns, strict=True)]
-        return check_length(pa.record_batch(found, schema=self.columns))
+        return [typed(column, field.type, field.name) for column, field in zip(columns, own, strict=True)]
 
     def records(self, text: bytes, start: int) -> list[Span]:
         """Lines that are not empty."""
@@ -98,8 +101,26 @@ class JsonLines(Reader):
             return f"not a JSON object: {e}"
         except msgspec.MsgspecError as e:
             return f"not valid JSON: {e}"
-        assert self.columns is not None
-        return next(_misfits(found, [*self.columns], ""), str(error))
+        return str(error) if str(error) == _TWICE else next(_misfits(found, [*self.own], ""), str(error))
+
+    def rescue(self, head: None, record: bytes) -> pa.RecordBatch:
+        """A line whose fields that do not fit become one JSON object, as they stand there."""
+        check_utf8(record)
+        kinds, keep, rescued = {field.name: field.type for field in self.own}, dict[str, msgspec.Raw](), dict[str, msgspec.Raw]()
+        try:
+            pairs = json.loads(record, object_pairs_hook=list)
+            fields = _FIELDS.decode(record)
+            if len(fields) < len(pairs):
+                raise DoesNotFitError(_TWICE)  # to rescue one of both would lose the other
+            for name, raw in fields.items():
+                value = msgspec.json.decode(raw)
+                fits = name in kinds and (value is None or next(_misfit(value, kinds[name], name), None) is None)
+                (keep if fits else rescued)[name] = raw
+        except (msgspec.MsgspecError, RecursionError, ValueError) as e:
+            raise DoesNotFitError(_NOT_LINES) from e
+        left = b"{" + b",".join(_named(name, raw) for name, raw in keep.items()) + b"}"
+        values = self._values(left, 1, self.own)
+        return self.rows(values, [(b"{" + b",".join(_named(name, raw) for name, raw in rescued.items()) + b"}").decode()])
 
     def joined(self, head: None, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
         """The rows of several files."""
@@ -120,6 +141,10 @@ class JsonLines(Reader):
         if columns is None:
             raise BadContent("none of its lines is a JSON object" + (", but one array of all lines" if text.lstrip()[:1] == b"[" else ""))
         return columns
+
+
+def _named(name: str, raw: msgspec.Raw) -> bytes:
+    return msgspec.json.encode(name) + b":" + bytes(raw)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -6,19 +6,19 @@ content → UTF-8 → rows in the columns of the plan; records that do not fit s
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
+
+import pyarrow as pa
 
 from quire.sources import magic
 from quire.sources.transforms.columns import LARGEST
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import encodings
 from quire.sources.transforms.text.rejects import DoesNotFitError, Span, told
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Rejected(NamedTuple):
@@ -35,11 +35,13 @@ class Reader(ABC):
 
     columns  of the rows; None: not known yet
     beside   the beginning of the file, where only a record of it is read
+    rescued  the column that takes, as one JSON object, fields that are not among the columns and values that do not fit; "": none does
     """
 
     encoding: str = encodings.AUTO
     columns: pa.Schema | None = None
     beside: bytes = b""
+    rescued: str = ""
 
     name: ClassVar[str]
     split: ClassVar[str]  # as `quire.process` calls it
@@ -60,6 +62,10 @@ class Reader(ABC):
     @abstractmethod
     def why(self, head: Any, record: bytes, error: DoesNotFitError) -> str:
         """Why a record does not fit."""
+
+    @abstractmethod
+    def rescue(self, head: Any, record: bytes) -> pa.RecordBatch:
+        """The row of a record that does not fit, whose values go to the column `rescued`; DoesNotFitError where that does not help."""
 
     @abstractmethod
     def joined(self, head: Any, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
@@ -86,6 +92,22 @@ class Reader(ABC):
         return dataclasses.replace(self, beside=beginning)
 
     @property
+    def own(self) -> pa.Schema:
+        """The columns that fields of the text have."""
+        assert self.columns is not None
+        return _without(self.columns, self.rescued) if self.rescued in self.columns.names else self.columns
+
+    def rows(self, columns: Sequence[pa.Array], rescued: Sequence[str | None] = ()) -> pa.RecordBatch:
+        """Rows of values of the own columns, and of what was rescued of each; DoesNotFitError where one value is too long."""
+        assert self.columns is not None
+        own = self.own
+        if own is not self.columns:
+            n = len(columns[0]) if columns else len(rescued)
+            there = dict(zip(own.names, columns, strict=True)) | {self.rescued: pa.array(rescued or [None] * n, pa.string())}
+            columns = [there[name] for name in self.columns.names]
+        return check_length(pa.record_batch(columns, schema=self.columns))
+
+    @property
     def wide(self) -> bool:
         """Whether no line can be found from the middle of a file."""
         return self.encoding != encodings.AUTO and encodings.is_wide(b"", self.encoding)
@@ -102,7 +124,10 @@ class Reader(ABC):
             records = self.records(text.content, start)
             if not records:
                 raise BadContent(str(e)) from None
-        fitting, rejected = told(text.content, records, lambda part: self.parse(head, part), lambda part, e: self.why(head, part, e))
+        fitting, rejected = told(
+            text.content, records, lambda part: self.parse(head, part), lambda part, e: self.why(head, part, e),
+            functools.partial(self.rescue, head) if self.rescued else None,
+        )  # fmt: skip
         places = text.places({at for span, _ in rejected for at in span})
         found, line, counted = list[Rejected](), 1, 0
         for (first, end), reason in rejected:
@@ -135,6 +160,11 @@ class Reader(ABC):
     def _text(self, content: bytes) -> encodings.Text:
         encoding = encodings.of(self.beside, self.encoding)[0] if self.beside else self.encoding
         return encodings.text(content, encoding)
+
+
+@functools.lru_cache(100)
+def _without(columns: pa.Schema, name: str) -> pa.Schema:
+    return pa.schema([field for field in columns if field.name != name])
 
 
 def check_utf8(text: bytes) -> None:

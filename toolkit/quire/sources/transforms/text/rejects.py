@@ -20,12 +20,14 @@ class DoesNotFitError(Exception):
 
 
 def told(
-    text: bytes, records: Sequence[Span], parse: Callable[[bytes], pa.RecordBatch], why: Callable[[bytes, DoesNotFitError], str]
+    text: bytes, records: Sequence[Span], parse: Callable[[bytes], pa.RecordBatch], why: Callable[[bytes, DoesNotFitError], str],
+    rescue: Callable[[bytes], pa.RecordBatch] | None = None,
 ) -> tuple[list[pa.RecordBatch], list[tuple[Span, str]]]:  # fmt: skip
     """The rows of the records that fit, in order, and the records that do not, each with the reason.
 
     parse   makes rows of some records that follow one another; DoesNotFitError where one of them does not fit
     why     says of one record why it does not
+    rescue  makes a row of one that does not, with its values elsewhere; DoesNotFitError where that does not go either
     """
     fitting, rejected = list[pa.RecordBatch](), list[tuple[Span, str]]()
     waiting, most = [(0, len(records))], max(MOST, len(records) // SHARE)
@@ -39,7 +41,15 @@ def told(
                 middle = (first + end) // 2
                 waiting += [(middle, end), (first, middle)]
                 continue
-            rejected.append((records[first], why(part, e)))
+            if rescue is not None:
+                try:
+                    fitting.append(rescue(part))
+                    continue
+                except DoesNotFitError as still:
+                    reason = why(part, still)
+            else:
+                reason = why(part, e)
+            rejected.append((records[first], reason))
             if len(rejected) > most:
                 raise BadContent(f"more than {most:,} of its {len(records):,} records do not fit; of the first: {rejected[0][1]}") from None
     return fitting, rejected
