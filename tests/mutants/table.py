@@ -52,6 +52,7 @@ OFFERED = "engine/exports/offered.py"
 DECODING, COLUMNAR = "sources/compression.py", "sources/transforms/columnar.py"
 COMPRESSED, COLUMNS = "tests/sources/test_compression.py", "tests/sources/transforms/test_columnar.py"
 READERS, GATHERED = "tests/sources/transforms/test_text_readers.py", "tests/sources/transforms/test_text_gather.py"
+GROWTH, RESCUED = "tests/sources/transforms/test_schema_evolution.py", "tests/sources/transforms/test_rescued.py"
 CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
@@ -370,10 +371,25 @@ MUTANTS = (
     m("compressed: a range that begins like a member is one", "formats/members.py", "        gzip = whole and data.startswith(GZIP)\n", "        gzip = data.startswith(GZIP)\n", first=COMPRESSED),
     m("xml: the entities of attributes' defaults are taken", "sources/transforms/xml.py", "            _refuse_entities(document, *defaults.span())\n", "            pass\n", first="tests/sources/transforms/test_transform_xml.py"),
     m("xml: a DOCTYPE's word on white space is not heard", "sources/transforms/xml.py", 'preserve=True) if b"xml:space" in doctype', "preserve=True) if False", first="tests/sources/transforms/test_transform_xml.py"),
-    m("columns: one that is new leaves without a word", COLUMNAR, "        raise BadContent(_new(unknown, own.field(unknown).type))\n", "        pass\n", first=COLUMNS),
+    m("columns: one that is new leaves without a word", COLUMNAR, "        raise BadContent(_new(unknown, own.field(unknown).type, columns))\n", "        pass\n", first=COLUMNS),
     m("columns: an old instant loses its zone", COLUMNAR, "    if old.isdisjoint(plain):\n", "    if True:\n", first=COLUMNS),
     m("columns: days of an older calendar are taken", COLUMNAR, "    if any(key in said for key in _LEGACY):\n", "    if False:\n", first=COLUMNS),
-    m("columns: a destination's columns grow in silence", "planning/columns.py", "        if there is not None and columns != there and self.said is None:\n", "        if False:\n", first=COLUMNS),
+    m("columns: a destination's columns grow in silence", "planning/columns.py", "        if there is not None and columns != there and self.said is None and not self.evolves:\n", "        if False:\n", first=COLUMNS),
+    m("growth: a column that came later is left out by readers", "read/content.py", "            found = self.grown or parquet", "            found = parquet", first=GROWTH),
+    m("growth: the directory does not say the columns", "engine/exports/columns.py", "    while (columns := _of(log)) is not None:\n", "    while False:\n", first=GROWTH),
+    m("growth: a slower call leaves older columns", "engine/exports/columns.py", "        log.refresh()  # somebody who was slower may have written an older one meanwhile\n", "        return\n", first=GROWTH),
+    m("growth: a dead call's columns are never told", "engine/exports/step.py", "    else:\n        columns.keep_up(log)\n", "", first=GROWTH),
+    m("growth: two calls add one column of two types", "engine/job.py", "protocol.commit(log, head, tasks, functools.partial(conflicts, agree=_agree))", "protocol.commit(log, head, tasks, functools.partial(conflicts, agree=lambda *_: \"\"))", first=GROWTH),
+    m("growth: rows carried into more columns keep an old checksum", "engine/carry.py", "written if fitted.schema.equals(record.schema) else Record.of(fitted)", "written", first=GROWTH),
+    m("growth: a function adds columns unasked", "sources/transforms/columns.py", "    if evolves == FEWER and found != there:\n", "    if False:\n", first=GROWTH),
+    m("growth: a stream leaves new columns out", "read/stream.py", "        self._check_columns()\n", "        pass\n", first=GROWTH),
+    m("growth: a column of Iceberg gets another's id", "engine/exports/iceberg_types.py", "return self.known.get(path) or self._new()", "return self._new()", first=GROWTH),
+    m("growth: a version shows later columns", "read/content.py", "schemas.grown(log, at) if spec", "schemas.grown(log) if spec", first=GROWTH),
+    m("growth: all records of a topic are quarantined in silence", "engine/kinds/offsets.py", "            if differs := self.loading.growing.differs:\n", "            if differs := \"\":\n", first=GROWTH),
+    m("growth: what waits for more columns loses them", "sources/kafka/records.py", "                columns = [in_columns(each, self.growing.schema or each.schema) for each in columns]\n", "                pass\n", first=GROWTH),
+    m("rescued: a field that is named twice loses a value", JSONL, "            if len(fields) < len(pairs):\n", "            if False:\n", first=RESCUED),
+    m("rescued: a record that was cut off passes for a whole one", CSV, "        if len(values) < len(head):\n", "        if False:\n", first=RESCUED),
+    m("rescued: columns of another header are lost", CSV, "        if not others:\n", "        if True:\n", first=RESCUED),
     m("columns: what lies behind a null counts", "formats/parquet.py", "column if of.is_struct(kind) else column.drop_null()", "column", first="tests/formats/test_checksum.py"),
     m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "max(MOST, len(records) // SHARE)", "0", first=READERS),
     m("text: two objects a line are two lines", JSONL, "    if lines != objects:\n", "    if False:\n", first=READERS),
