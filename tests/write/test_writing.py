@@ -349,3 +349,38 @@ def test_nothing_of_the_ledger_is_needed_twice(tmp_path: Path) -> None:
     with pytest.raises(QuireError, match=re.escape("the ledger segment")):
         write(tmp_path, [rows(1)], batch="b")
     assert Log(connect(destination(tmp_path), None)).refresh().tip == 2
+
+
+# ---------------------------------------------------------------------------------------------------------------- columns that grow
+def test_columns_of_a_frame_are_added_where_one_says_so_and_may_be_fewer_from_then_on(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1)])
+    more = pa.record_batch({"id": pa.array([2], pa.int64()), "k": ["b"], "price": [1.5], "s": [{"x": 1}]})
+    with pytest.raises(RefusedError, match=r"'price' is not there.*option\('schema_evolution', 'add'\)"):
+        begin(tmp_path, more.schema)
+    with pytest.raises(UsageError, match="schema_evolution"):
+        begin(tmp_path, more.schema, schema_evolution="yes")
+    write(tmp_path, [more], columns=more.schema, schema_evolution="add")
+    fewer = pa.record_batch({"s": [{"x": 3}], "id": pa.array([3], pa.int64())})
+    write(tmp_path, [fewer], columns=fewer.schema)
+    other = pa.record_batch({"id": ["text"]})
+    for options in ({}, {"schema_evolution": "add"}):
+        with pytest.raises(RefusedError, match="'id' is string, and int64"):
+            begin(tmp_path, other.schema, **options)
+    ledger = quire.Ledger(tmp_path)
+    for _ in range(2):
+        found = sorted(quire.read(tmp_path, spark=quire.session()).collect())
+        assert [tuple(row[:3]) for row in found] == [(1, "a", None), (2, "b", 1.5), (3, None, None)]
+        assert listed(tmp_path) == [1, 2, 3]
+        ledger.compact(spark=LOCAL)
+        assert ledger.verify(spark=LOCAL).ok
+
+
+def test_of_two_frames_that_add_a_column_of_two_types_one_wins(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1)])
+    frames = [pa.record_batch({"id": pa.array([i], pa.int64()), "k": ["b"], "new": [value]}) for i, value in ((2, 1), (3, "text"))]
+    begun = [begin(tmp_path, frame.schema, schema_evolution="add") for frame in frames]
+    done = [(one, [attempt(one, 0, [frame])]) for one, frame in zip(begun, frames, strict=True) if one is not None]
+    end(*done[0])
+    with pytest.raises(QuireError, match=r"rows of two schemas.*'new' is string, and int64"):
+        end(*done[1])
+    assert there(tmp_path) == listed(tmp_path) == [1, 2]

@@ -16,7 +16,7 @@ from quire.commit.closers import locked
 from quire.commit.closers import step as finishing
 from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Deferred, PlanHead, Task
 from quire.commit.log import Log
-from quire.coverage.conflicts import TWO, conflicts
+from quire.coverage.conflicts import TWO, conflicts, same_columns
 from quire.coverage.superseded import not_taken
 from quire.engine import closers, kinds
 from quire.engine.attempt import Work, attempt
@@ -31,6 +31,7 @@ from quire.errors import (
     StorageError,
     TooManyQuarantined,
     TransientError,
+    UsageError,
     scrub,
 )
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
@@ -80,7 +81,7 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantine
     if head.closer:
         close(runner, log, work, tasks, reduce, progress)
     else:
-        protocol.commit(log, head, tasks, functools.partial(conflicts, agree=_agree))
+        protocol.commit(log, head, tasks, functools.partial(conflicts, agree=agree))
         settle(log, head.job, progress)
 
 
@@ -91,7 +92,7 @@ def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduc
         _check_schema(log, closed, head)
         ready = functools.partial(closer.ready, closed[-1]) if isinstance(closer, closers.Rounds) else lambda _: True
         with locked(log.store):
-            protocol.commit(log, head, closed, functools.partial(conflicts, agree=_agree), ready)
+            protocol.commit(log, head, closed, functools.partial(conflicts, agree=agree), ready)
             if log.outcome(head.job) is not None:
                 _show(log, head.job, progress)
                 break
@@ -347,9 +348,14 @@ def _differing(log: Log, tasks: list[Task], head: PlanHead, *, alone: bool = Fal
     return ""
 
 
-def _agree(log: Log, head: PlanHead, tasks: list[Task]) -> str:
-    """Once more what `_check_schema` has found, as others may have committed since."""
-    why = _differing(log, tasks, head)
+def agree(log: Log, head: PlanHead, tasks: list[Task]) -> str:
+    """Why the rows of a job cannot lie beside those that others have committed meanwhile; "" where they can."""
+    if not same_columns(log, head, tasks):  # nearly always
+        return ""
+    try:
+        why = _differing(log, tasks, head)
+    except UsageError:  # columns that others have written, of types without a name here
+        return TWO
     return f"{TWO}: {scrub(why, 200)}" if why else ""
 
 

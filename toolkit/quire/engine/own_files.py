@@ -11,6 +11,7 @@ from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, StorageError, about
 from quire.formats import parquet
 from quire.sources.files import is_hidden
+from quire.sources.transforms import schemas
 from quire.storage import Entry, Folder, Store, Trouble
 
 # The ending stands in the name that the file will have, so it is short: a job may give a name as long as a file system takes.
@@ -70,7 +71,7 @@ def rows_and_columns(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int,
     except parquet.DAMAGED as e:
         name = entry.name.rpartition("/")[2]
         raise QuireError(f"{who} has written {name!r}, which is not a Parquet file ({type(e).__name__}): nothing is visible.") from e
-    return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
+    return file.metadata.num_rows, schemas.told(file.schema_arrow)
 
 
 def spec_of_files(files: list[str], who: str = BLOCK) -> Spec:

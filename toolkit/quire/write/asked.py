@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire.arguments import parse_size
+from quire.engine.request import EVOLUTION
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import COMPRESSIONS
 
 OPTIONS = (
     "path", "partition_by", "overwrite", "batch", "target_size", "compression", "committer", "keep_versions", "exports", "allow_nonempty",
+    "schema_evolution",
 )  # fmt: skip
 OF_SPARK = ("checkpointLocation", "queryName")  # that a stream's writer is given, too
 ROWS, PARTITIONS = "rows", "partitions"  # what leaves: all rows, or those of the partitions that the new rows touch
@@ -31,6 +33,7 @@ class Asked:
     keep_versions: str | None
     exports: tuple[str, ...]  # names of formats, as they were written
     allow_nonempty: bool
+    adds: bool = False  # the destination's columns grow by those of the frame
 
 
 def asked(options: Mapping[str, str], columns: tuple[str, ...] | None, *, overwrite: bool, streaming: bool) -> Asked:
@@ -62,6 +65,7 @@ def asked(options: Mapping[str, str], columns: tuple[str, ...] | None, *, overwr
         choose(options.get("compression", "zstd"), COMPRESSIONS, "compression"),
         options.get("committer", "auto"), options.get("keep_versions"),
         tuple(name.strip() for name in options.get("exports", "").split(",") if name.strip()), _flag(options, "allow_nonempty"),
+        choose(options.get("schema_evolution", "refuse"), EVOLUTION, "schema_evolution") == "add",
     )  # fmt: skip
 
 

@@ -23,9 +23,10 @@ from quire.errors import UsageError
 from quire.formats import extension, partitions
 from quire.formats.folders import FolderWriter
 from quire.formats.parquet import ParquetWriter
+from quire.sources.transforms.schemas import told
+from quire.sources.transforms.widening import in_columns
 from quire.storage import Sink, Store, connect
 from quire.write.asked import Asked
-from quire.write.columns import text
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def attempt(writing: Writing, task: int, batches: Iterable[pa.RecordBatch]) -> T
         files.writer.close()
         done = Task(
             task=task, attempt=files.id, data_files=files.written(), coverage=Coverage(),
-            schema=text(writing.own) if files.sinks else "",
+            schema=told(writing.own) if files.sinks else "",
             stats=Stats(started=round(began, 3), seconds=round(time.monotonic() - started, 3)),
         )  # fmt: skip
         files.by.commit_task(store, writing.job, done)
@@ -121,8 +122,7 @@ class _Files:
 
 def _cast(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """The rows in the columns of the files; a value that does not fit is an error of Arrow's, which names it."""
-    arrays = [batch.column(batch.schema.get_field_index(f.name)).cast(f.type) for f in wanted]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    return in_columns(batch.select([f.name for f in wanted if f.name in batch.schema.names]), wanted)
 
 
 def _apart(batch: pa.RecordBatch, made: pa.Schema) -> Iterator[tuple[str, pa.Array | None]]:

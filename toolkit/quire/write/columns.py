@@ -12,17 +12,15 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.errors import RefusedError, UsageError, about, choose
 from quire.formats import parquet
+from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import together
+from quire.sources.transforms.functions import WrongTypeError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # What may name a directory; others have several spellings.
 _NAMING = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
-
-
-def text(schema: pa.Schema) -> str:
-    """As the log says the columns of files that others have written."""
-    return ", ".join(f"{f.name}: {f.type}" for f in schema)
 
 
 def of_frame(schema: StructType, by: tuple[str, ...]) -> tuple[pa.Schema, pa.Schema]:
@@ -47,22 +45,36 @@ def of_frame(schema: StructType, by: tuple[str, ...]) -> tuple[pa.Schema, pa.Sch
     return own, pa.schema([found.field(name) for name in by])
 
 
-def as_there(log: Log, own: pa.Schema, by: tuple[str, ...]) -> pa.Schema:
-    """The columns in the order and the types of the destination's files; RefusedError where they are others."""
+def as_there(log: Log, own: pa.Schema, by: tuple[str, ...], wanted: str = "") -> pa.Schema:
+    """The columns in the order and the types of the destination's files; RefusedError where they are others.
+
+    `wanted`: how they go together with those (see `columns.together`).
+    """
     first = next(live(log, fold(log)), None)
     if first is None:
         return own
-    there = parquet.open_file(log.store, first.name).schema_arrow.remove_metadata()
+    grown = schemas.grown(log)
+    there = grown or parquet.open_file(log.store, first.name).schema_arrow.remove_metadata()
+    if evolves := schemas.evolving(log, wanted):
+        try:
+            return together(there, own, evolves)
+        except WrongTypeError as e:
+            raise _others(log, str(e), wanted, by, first.name) from None
     mine, theirs = {f.name: _of_spark(f) for f in own}, {f.name: _of_spark(f) for f in there}
     if mine == theirs:
         return there
     missing, more = sorted(theirs.keys() - mine.keys()), sorted(mine.keys() - theirs.keys())
     said = [f"{name!r} is {theirs[name]} there and {mine[name]} here" for name in mine if theirs.get(name, mine[name]) != mine[name]]
     said += [f"{name!r} is missing here" for name in missing] + [f"{name!r} is not there" for name in more]
-    hint = " Its files lie in directories: say option('partition_by', …) as before." if not by and "=" in first.name else ""
-    raise RefusedError(
-        f"the frame has other columns than {log.store.url}: {'; '.join(said[:3])}. Nothing was written: write the same columns, or into "
-        f"another destination.{hint}"
+    raise _others(log, "; ".join(said[:3]), wanted, by, first.name)
+
+
+def _others(log: Log, said: str, wanted: str, by: tuple[str, ...], file: str) -> RefusedError:
+    hint = " Its files lie in directories: say option('partition_by', …) as before." if not by and "=" in file else ""
+    grows = "" if wanted or hint else " Or say option('schema_evolution', 'add'): new columns are added."
+    return RefusedError(
+        f"the frame has other columns than {log.store.url}: {said}. Nothing was written: write the same columns, or into "
+        f"another destination.{hint}{grows}"
     )
 
 

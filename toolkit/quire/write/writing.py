@@ -30,10 +30,11 @@ from quire.coverage.segments import SCHEMA, SegmentWriter
 from quire.engine import driver, own_files
 from quire.engine import job as jobs
 from quire.engine.exports import step as exports
-from quire.engine.request import keep
+from quire.engine.request import evolution, keep
 from quire.engine.take_up import Identity, with_state
 from quire.errors import QuireError, RefusedError, quoted
 from quire.progress import Progress
+from quire.sources.transforms.columns import MORE
 from quire.spark.runner import LocalRunner
 from quire.storage import Store, connect
 from quire.write import columns
@@ -69,7 +70,7 @@ def begin(dest: str, options: Any, schema: StructType, asked: Asked) -> Writing 
     own_files.check_kind(log)
     _check_spec(log, asked)
     exports.check_new(log, asked.exports)
-    own = columns.as_there(log, own, asked.by)
+    own = columns.as_there(log, own, asked.by, MORE if asked.adds else "")
     protocol.keep(log, kept)
     _give_up_old(log)
     path = source("batch", asked.batch) if asked.batch else source("rows", names.new_id())
@@ -77,7 +78,7 @@ def begin(dest: str, options: Any, schema: StructType, asked: Asked) -> Writing 
         _say(f"batch {quoted(asked.batch)} was committed before: skipped")
         return None
     # The job is this call's alone: tasks of two drivers may hold the rows of one batch in different orders.
-    intent = {"verb": WRITE, "rows": path, "name": names.new_id(), "committer": by, "begun": protocol.now()}
+    intent = {"verb": WRITE, "rows": path, "name": names.new_id(), "committer": by, "begun": protocol.now(), **evolution(adds=asked.adds)}
     identity = Identity(intent, own_files.UNWRITTEN, by)
     return Writing(dest, options, identity.head(log.tip, names.new_id(), 0), asked, own, made)
 
@@ -154,7 +155,7 @@ def _commit(log: Log, writing: Writing, path: str, tasks: list[Task]) -> None:
         def unless_moved(log: Log, head: PlanHead, tasks: list[Task], seen: int = seen) -> set[int] | str:
             if writing.asked.leaves and log.tip != seen:
                 raise _MovedError
-            return conflicts(log, head, tasks)
+            return conflicts(log, head, tasks, jobs.agree)
 
         try:
             protocol.commit(log, head, [*tasks, closing], unless_moved)

@@ -118,6 +118,14 @@ def text(schema: pa.Schema) -> str:
     return ", ".join(_column(field, " ") for field in schema)
 
 
+def told(schema: pa.Schema) -> str:
+    """The columns of files that others may have written, as the log says them: DDL, or Arrow's words where a type has no name in that."""
+    try:
+        return text(columns.nullable(schema))
+    except UsageError:
+        return ", ".join(f"{f.name}: {f.type}" for f in schema)
+
+
 def type_text(kind: pa.DataType, column: str) -> str:
     """An Arrow type as DDL; UsageError for one that has no name here."""
     return _type(kind, column)
