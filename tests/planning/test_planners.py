@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 from collections import Counter
@@ -17,6 +18,8 @@ from gathering import documents, gather, refused, write
 from gathering import look as plan
 from quire.errors import RefusedError
 from quire.planning.hashing import java_hashes, parts_of
+from quire.planning.listing import Cut, TaskRun
+from quire.planning.pack import pack
 
 COMPRESSIONS = ["none", "gzip", "zstd"]
 
@@ -249,3 +252,20 @@ def test_the_plan_says_whether_it_is_skewed(tmp_path: Path) -> None:
     assert found.skew().verdict == "skewed"
     assert "skew" in str(found)
     assert len(tree(skewed)) == found.tasks["files"].sum()
+
+
+# ---------------------------------------------------------------------------------------------------------- as many tasks as cores
+@pytest.mark.parametrize(("files", "cores", "tasks"), [(39_999, 2, 1), (40_000, 2, 2), (100_000, 2, 2), (100_000, 64, 5), (100_000, 1, 1)])
+def test_very_many_small_files_have_a_task_for_each_core_although_their_output_is_small(files: int, cores: int, tasks: int) -> None:
+    cut = Cut("balanced", "flat", 1, "xxh64", 1 << 30, True)
+    runs = [TaskRun("", 0, f"run{i}", 0, 0, files // 100, 1_000) for i in range(100)]
+    runs[0] = dataclasses.replace(runs[0], rows=files - 99 * (files // 100))
+    found = pack(runs, cut, 1.0, ["a"], cores)
+    assert [run.object for task in found for run in task.runs] == [run.object for run in runs]
+    assert len(found) == tasks
+    assert max(task.files for task in found) <= 1.1 * files / tasks + files // 100
+    # More than one place of output has tasks enough, and a plan that the target cuts into more stays as it is.
+    apart = [*runs, dataclasses.replace(runs[0], group="other")]
+    assert len(pack(apart, cut, 1.0, ["a"], cores)) == 2
+    small = dataclasses.replace(cut, target=10_000)
+    assert len(pack(runs, small, 1.0, ["a"], cores)) == len(pack(runs, small, 1.0, ["a"]))

@@ -239,7 +239,7 @@ class Plan:
             "files listed": f"{listed.files:,}",
             "skipped (already processed)": f"{listed.done:,}",
             "to gather": f"{listed.new:,} ({format_size(self.bytes)})",
-            "tasks": f"{len(self._planned.tasks):,}",
+            "tasks": f"{len(self._planned.tasks):,}" + (", so that each core has one" if self._planned.spread else ""),
             "estimated output": format_size(self.estimate),
             "skew": self.skew().verdict,
         }

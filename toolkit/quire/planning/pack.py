@@ -21,6 +21,7 @@ from quire.storage import Store
 SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spark costs some 50 ms, and a data file its place
 FEW = 4_000  # files, likewise
 HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
+MANY = 20_000  # files that are worth a task of their own where a core would stand idle: they take a second or more
 TASKS = 500  # that stand in one object of a plan
 
 MARK = "?"  # in the place of a data file's name: the rows are marks
@@ -59,8 +60,10 @@ class PlannedTask:
         return sum(run.bytes for run in self.runs) + sum(self.removes.values())
 
 
-def pack(runs: Iterable[TaskRun], cut: Cut, ratio: float, accounts: Sequence[str] = ()) -> list[PlannedTask]:
+def pack(runs: Iterable[TaskRun], cut: Cut, ratio: float, accounts: Sequence[str] = (), cores: int = 1) -> list[PlannedTask]:
     """Tasks of about `cut.target` bytes of output (balanced), or one a directory or part (directory, hash).
+
+    Of very many files whose output is small, balanced tasks have less, up to one for each of `cores`: a task reads files with one core.
 
     `ratio` is the guess of bytes written for a byte read. `accounts`: of each root. A task reads one account after the other, so that
     it needs one window of reads and its output has one order. Accounts are read at the same time by tasks that run at the same time:
@@ -72,10 +75,11 @@ def pack(runs: Iterable[TaskRun], cut: Cut, ratio: float, accounts: Sequence[str
     tasks: list[PlannedTask] = []
     for (folder, part), found in sorted(groups.items()):
         apart = _by_account(found, accounts)
+        least = min(cores, sum(run.rows for run in found) // MANY) if len(groups) == len(apart) == 1 else 1
         if cut.planner == "balanced":
             budget = cut.target * HEADROOM / max(ratio, 0.001)
             for some in _alone(apart):
-                even = _fill(folder, some, budget, math.ceil(sum(run.bytes for run in some) / budget))
+                even = _fill(folder, some, budget, max(least, math.ceil(sum(run.bytes for run in some) / budget)))
                 # Where the runs did not fit into that many, they are spread evenly over as many as it takes.
                 tasks += _fill(folder, some, budget, len(even))
         elif 0 <= part < max(cut.parts, 1):  # an input split is handed out for each of [0, parts), as in the article

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -57,6 +58,13 @@ class Planned:
     listed: Listed
     ratio: float
     cut: Cut
+
+    @property
+    def spread(self) -> bool:
+        """Whether there are more tasks than the target size asks for, so that no core stands idle."""
+        wanted = sum(t.bytes for t in self.tasks) * self.ratio / (self.cut.target * pack.HEADROOM)
+        many = self.listed.new >= pack.MANY * len(self.tasks)
+        return many and self.cut.planner == "balanced" and len(self.tasks) > max(1, math.ceil(wanted))
 
     def skew(self) -> skew.SkewResult:
         """Hash plans by files within each directory, other plans by bytes."""
@@ -120,7 +128,8 @@ def make(lister: Lister, runner: Runner, log: Log, base: int, job: str, wanted: 
 
 def _make(look: Look, listed: Listed, ratio: float) -> Planned:
     wanted, store, written = look.wanted, look.log.store, listed.written
-    tasks = pack.pack([TaskRun(**run) for run in listed.written.runs], wanted.cut, ratio, [root.account for root in wanted.roots])
+    runs, accounts = [TaskRun(**run) for run in listed.written.runs], [root.account for root in wanted.roots]
+    tasks = pack.pack(runs, wanted.cut, ratio, accounts, look.runner.parallelism)
     planned = Planned(look.job, look.base, look.plan, tasks, listed, ratio, wanted.cut)
     if not written.splits:
         return planned
