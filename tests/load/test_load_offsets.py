@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
@@ -248,3 +249,36 @@ def test_a_transaction_that_hangs_shows_though_the_lag_is_nothing() -> None:
         (row,) = quire.Ledger(sim.DEST).inspect.lag(url, as_="arrow").to_pylist()
         assert (row["lag"], row["open"]) == (3, 0)
     sim.forget_all()
+
+
+# ------------------------------------------------------------------------------------------------------------- where a topic begins
+def test_latest_loads_what_comes_from_now_on_and_nothing_before_it_ever(kafka: Mock, tmp_path: Path) -> None:
+    dest, name = tmp_path / "out", topic(kafka, 2, numbered(10, 2))
+    assert load(kafka, name, dest, start="latest").records == 0
+    kafka.produce(name, numbered(4, 2, first=10))
+    assert load(kafka, name, dest, start="latest").records == 4
+    kafka.produce(name, numbered(2, 2, first=14))
+    assert load(kafka, name, dest).records == 2, "what lies before was marked, whatever a later call says"
+    assert sorted(rows(dest)["offset"].to_pylist()) == [5, 5, 6, 6, 7, 7]
+    (first, *_) = [row for row in quire.Ledger(dest).inspect.offsets(as_="arrow").to_pylist() if row["partition"] == 0]
+    assert first["offset"] == 8
+
+
+def test_a_function_shows_its_columns_by_records_that_are_loaded(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"not a number"])
+
+    def number(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"n": [int(value) for value in batch.column("value").to_pylist()]})
+
+    load(kafka, name, tmp_path / "out", number, start="latest")
+    kafka.produce(name, [b"7"])
+    assert load(kafka, name, tmp_path / "out", number, start="latest").quarantined_count == 0
+    assert rows(tmp_path / "out").to_pylist() == [{"n": 7}]
+
+
+@pytest.mark.parametrize(
+    ("start", "words"), [("newest", "latest"), ("yesterday at 5", "start='yesterday at 5'"), (5, "start=5"), (True, "start=True")]
+)
+def test_a_start_that_says_no_place_is_refused(kafka: Mock, tmp_path: Path, start: object, words: str) -> None:
+    with refused(UsageError, 2, words):
+        load(kafka, topic(kafka), tmp_path / "out", start=start)

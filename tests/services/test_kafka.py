@@ -93,6 +93,10 @@ def test_until_a_time(kafka: Cluster, tmp_path: Path) -> None:
     kafka.delete_records(name, {0: 10, 1: 10})
     with refused(UsageError, 2, "before the first record"):
         load(kafka, name, tmp_path / "other", until=dt.datetime.fromtimestamp(start / 1_000, dt.UTC))
+    late = tmp_path / "late"
+    assert load(kafka, name, late, start=moment).records == 70, "the first load begins at the first record of that time"
+    assert load(kafka, name, late).records == 0, "and no later one loads what lies before"
+    assert load(kafka, name, tmp_path / "later", start=moment + dt.timedelta(days=1)).records == 0
 
 
 # ------------------------------------------------------------------------------------------------------------------------ retention

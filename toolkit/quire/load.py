@@ -28,6 +28,7 @@ from quire.sources.kafka import records
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.client import cluster_of, library
 from quire.sources.kafka.records import BatchFunction, Loading
+from quire.sources.kafka.start import Start
 from quire.sources.kafka.topics import is_kafka
 from quire.sources.kafka.until import Until
 from quire.sources.transforms import schemas
@@ -43,6 +44,7 @@ LARGEST = 1.5  # times the target a data file may become, as tasks are cut by a 
 class LoadSettings(TypedDict, total=False):
     """The keyword arguments of `quire.load` that say what to do; `check` has their defaults."""
 
+    start: Any
     until: Any
     format: str | None
     schema: Any
@@ -68,8 +70,9 @@ class LoadSettings(TypedDict, total=False):
 
 
 def check(
-    source: str, dest: Any, transform: BatchFunction | None = None, *, until: Any = None, every: Any = None, format: str | None = None,
-    schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None,
+    source: str, dest: Any, transform: BatchFunction | None = None, *, start: Any = "earliest", until: Any = None, every: Any = None,
+    format: str | None = None, schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine",
+    compression: str | None = None,
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
@@ -119,10 +122,11 @@ def check(
         transform=identity.rpartition("@")[0] if transform else identity, format=laid_out, compression=compression,
         layout="directories" if partition_by else "flat", kind=OFFSETS, by=partition_by or "",
     )  # fmt: skip
-    end = None if until is None else Until.parsed(until)
+    begin, end = Start.parsed(start), None if until is None else Until.parsed(until)
     intent: dict[str, Any] = {
         "topics": list(topics.asked), "dest": to, "transform": identity, "format": laid_out, "compression": compression, "target": target,
         "committer": by, "partition_by": partition_by or "", "planner": "balanced", "parts": 1, **({"until": str(end)} if end else {}),
+        **({"start": str(begin)} if begin != Start() else {}),
         **request.evolution(adds=adds),
     }  # fmt: skip
     kind = "callable" if transform else name
@@ -131,7 +135,7 @@ def check(
         (topics,), to, to_options, Identity(intent, spec, by, source=topics.shown), convert,
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
         allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
-        wishes=request.Wishes(request.keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
+        start=begin, wishes=request.Wishes(request.keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return LoadCall(into(made, operation), end, consumer_group)
 
@@ -155,6 +159,8 @@ def load(
                   they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
                   quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
     spark         a SparkSession; left out: `quire.session()`
+    start         where a topic begins that the ledger does not know yet: "earliest" | "latest": what comes from now on | a time, as in
+                  `until`: the first record from then on. What lies before is marked as done elsewhere, and no later call loads it
     until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
                   text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
     every, max_runs   again and again, "10 s" apart, until a signal (which lets the commit under way end) or `max_runs`

@@ -33,6 +33,7 @@ def _until(text: str | None) -> Any:
 @click.command()
 @click.argument("source")
 @click.argument("dest")
+@click.option("--start", default="earliest", show_default=True, help="Where a topic begins that is new: earliest, latest, or a time.")
 @click.option("--until", help="Load up to this offset, or up to this time: '2026-11-22T08:00:00+01:00'.")
 @click.option("--transform", help="A function from a batch to a batch of columns: module:name or file.py:name.")
 @click.option("--format", help="parquet or lines (of values); default: parquet.")

@@ -21,7 +21,7 @@ from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
 from quire.errors import NotFoundError, RefusedError, UsageError, about
 from quire.formats.measure import written
-from quire.planning.offsets import Offsets
+from quire.planning.offsets import Offsets, first_offsets
 from quire.planning.plan import Wanted
 from quire.progress import Progress
 from quire.sources.files import Selection
@@ -30,9 +30,11 @@ from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.positions import mirror
 from quire.sources.kafka.records import Loading
+from quire.sources.kafka.start import Start
 from quire.sources.kafka.topics import Key, Topics, is_kafka, named
 from quire.sources.kafka.until import Until
 from quire.sources.transforms import schemas
+from quire.storage import silent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +49,7 @@ class LoadRequest(Request):
     ends: Mapping[Key, int] = field(default_factory=dict)
     known: Known = field(default_factory=Known, repr=False)  # of what the ledger covers, by all runs of the call
     most: int | None = None
+    start: Start = field(default_factory=Start)
 
     @property
     def topics(self) -> Topics:
@@ -61,7 +64,7 @@ class LoadRequest(Request):
         assert loading is not None
         measure = functools.partial(_written, loading, self.convert.compression)
         ends, in_step = {} if supersede else self.ends, loading.by not in ("", "topic", "partition")
-        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known)
+        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known, self.start)
         return Wanted(self.roots, Selection(), self.cut, self.dest, self.dest_options, None, None, self.policy, wanted)
 
 
@@ -206,8 +209,10 @@ def _of_open_job(request: LoadRequest, log: Log) -> pa.Schema | None:
 def _of_first_records(request: LoadRequest, loading: Loading, cluster: Cluster, log: Log) -> pa.Schema | None:
     """The columns that the function gives for some of the first records, of a table the first new ones; None where there is none yet."""
     starts, topics = cluster.starts(request.ends), request.topics
+    known = covered(fold(log), request.store(), f"{topics.url}/", f"{topics.url}/\U0010ffff", request.known)
+    begins = first_offsets(request.start, request.ends, topics, known, cluster, silent)
+    starts = {key: max(at, begins.get(key, 0)) for key, at in starts.items()}
     if request.takes is not None:
-        known = covered(fold(log), request.store(), f"{topics.url}/", f"{topics.url}/\U0010ffff", request.known)
         starts = {key: max(at, known[path].end if (path := topics.path(key)) in known else 0) for key, at in starts.items()}
     spans = [offsets.Span(key, starts[key], end) for key, end in sorted(request.ends.items()) if starts[key] < end]
     some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)

@@ -23,6 +23,7 @@ from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, TaskRun, Written
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
+from quire.sources.kafka.start import Start
 from quire.sources.kafka.topics import Key, Topics, named, topic_of
 from quire.storage import OnRetry, Store
 
@@ -54,6 +55,7 @@ class Offsets:
     without: frozenset[str] = frozenset()  # partitions that this call has taken up often enough
     in_step: bool = False  # a task reads all partitions side by side, since files are kept apart by what changes with time
     known: Known = field(default_factory=Known, repr=False)  # see `covered`
+    start: Start = field(default_factory=Start)  # of partitions that are new to the ledger
 
 
 @dataclass
@@ -111,9 +113,10 @@ def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, on_ret
     cluster = cluster_of(topics.servers, topics.options)
     _check_ends(wanted, known, cluster, on_retry)
     starts = cluster.starts(wanted.ends, on_retry)
+    begins = first_offsets(wanted.start, wanted.ends, topics, known, cluster, on_retry)
     ranges, lost = list[_Range](), dict[Key, int]()
     for key, end in sorted(wanted.ends.items()):
-        path, low = topics.path(key), starts[key]
+        path, low = topics.path(key), max(starts[key], begins.get(key, 0))
         found.files += 1
         if path in wanted.without:
             continue
@@ -136,6 +139,14 @@ def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, on_ret
     if lost and not wanted.record_loss:
         raise DataLossError(offsets.lost_words(lost))
     return ranges
+
+
+def first_offsets(
+    start: Start, ends: Mapping[Key, int], topics: Topics, known: Mapping[str, Covered], cluster: Cluster, on_retry: OnRetry
+) -> dict[Key, int]:  # fmt: skip
+    """Where those partitions begin that are new to the ledger, as far as that is not their earliest record."""
+    new = [key for key in ends if topics.path(key) not in known]
+    return start.begins(cluster, new, ends, map(topic_of, known), on_retry) if new else {}
 
 
 def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster, on_retry: OnRetry) -> None:

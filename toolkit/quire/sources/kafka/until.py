@@ -36,11 +36,10 @@ class Until:
             except ValueError:
                 raise _wrong(given) from None
         if isinstance(given, dt.datetime):
-            moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
-            if moment.timestamp() > time.time():
+            moment = moment_of(given)
+            if moment > time.time() * 1000:
                 raise UsageError(f"until={given.isoformat()} lies in the future, and what comes until then is not there. Leave it out.")
-            # From 1970 on: to a broker, numbers below that mean the end, or the beginning.
-            return cls(moment=max(0, -((_EPOCH - moment) // dt.timedelta(milliseconds=1))))
+            return cls(moment=moment)
         return cls(offset=_offset(given))
 
     def __str__(self) -> str:
@@ -73,6 +72,12 @@ class Until:
         if first:
             _check_some(cluster, wanted, ends, on_retry)
         return {key: wanted.get(key, end) for key, end in ends.items()}
+
+
+def moment_of(given: dt.datetime) -> int:
+    """A time as milliseconds since 1970; without a zone it is UTC. To a broker, numbers below 0 mean the end, or the beginning."""
+    given = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
+    return max(0, -((_EPOCH - given) // dt.timedelta(milliseconds=1)))
 
 
 def _check_some(cluster: Cluster, wanted: Mapping[Key, int], ends: Mapping[Key, int], on_retry: OnRetry) -> None:
