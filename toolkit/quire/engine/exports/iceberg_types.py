@@ -134,10 +134,10 @@ def _escaped(letter: str) -> str:
 
 
 def _field(ids: _Ids, name: str, kind: pa.DataType, where: str) -> dict[str, Any]:
-    return {"id": ids((name,)), "name": name, "required": False, "type": _of(ids, (name,), kind, where)}
+    return {"id": ids((name,)), "name": name, "required": False, "type": _of(ids, (name,), name, kind, where)}
 
 
-def _of(ids: _Ids, path: tuple[str, ...], kind: pa.DataType, where: str) -> Any:
+def _of(ids: _Ids, path: tuple[str, ...], column: str, kind: pa.DataType, where: str) -> Any:
     if named := _NAMED.get(kind):
         return named
     if pa.types.is_decimal(kind) and kind.precision <= 38:
@@ -147,23 +147,28 @@ def _of(ids: _Ids, path: tuple[str, ...], kind: pa.DataType, where: str) -> Any:
     if pa.types.is_fixed_size_binary(kind):
         return f"fixed[{kind.byte_width}]"
     if pa.types.is_dictionary(kind):
-        return _of(ids, path, kind.value_type, where)
+        return _of(ids, path, column, kind.value_type, where)
     if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_part(ids, (*path, each.name), each, where) for each in kind]}
+        return {"type": "struct", "fields": [_part(ids, (*path, each.name), f"{column}.{each.name}", each, where) for each in kind]}
     if pa.types.is_map(kind):
         at = (*path, "key"), (*path, "value")
         key, value = map(ids, at)
-        kinds = [_of(ids, each, inner, where) for each, inner in zip(at, (kind.key_type, kind.item_type), strict=True)]
+        kinds = [_of(ids, each, column, inner, where) for each, inner in zip(at, (kind.key_type, kind.item_type), strict=True)]
         return {"type": "map", "key-id": key, "key": kinds[0], "value-id": value, "value-required": False, "value": kinds[1]}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         at_element = (*path, "element")
         number = ids(at_element)
-        return {"type": "list", "element-id": number, "element-required": False, "element": _of(ids, at_element, kind.value_type, where)}
-    raise _refused(kind, ".".join(path), where)
+        return {
+            "type": "list",
+            "element-id": number,
+            "element-required": False,
+            "element": _of(ids, at_element, column, kind.value_type, where),
+        }
+    raise _refused(kind, column, where)
 
 
-def _part(ids: _Ids, path: tuple[str, ...], field: pa.Field, where: str) -> dict[str, Any]:
-    return {"id": ids(path), "name": field.name, "required": False, "type": _of(ids, path, field.type, where)}
+def _part(ids: _Ids, path: tuple[str, ...], column: str, field: pa.Field, where: str) -> dict[str, Any]:
+    return {"id": ids(path), "name": field.name, "required": False, "type": _of(ids, path, column, field.type, where)}
 
 
 def _refused(kind: pa.DataType, column: str, where: str) -> RefusedError:

@@ -40,7 +40,7 @@ class _Object(msgspec.Struct):
 
 
 _OBJECTS, _VALUES = msgspec.json.Decoder(_Object), msgspec.json.Decoder(dict[str, Any])
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_FIELDS, _VALUE, _TEXTS = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(), msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class JsonLines(Reader):
             if len(fields) < len(pairs):
                 raise DoesNotFitError(_TWICE)  # to rescue one of both would lose the other
             for name, raw in fields.items():
-                value = msgspec.json.decode(raw)
+                value = _VALUE.decode(raw)
                 fits = name in kinds and (value is None or next(_misfit(value, kinds[name], name), None) is None)
                 (keep if fits else rescued)[name] = raw
         except (msgspec.MsgspecError, RecursionError, ValueError) as e:
@@ -144,7 +144,7 @@ class JsonLines(Reader):
 
 
 def _named(name: str, raw: msgspec.Raw) -> bytes:
-    return msgspec.json.encode(name) + b":" + bytes(raw)
+    return _TEXTS.encode(name) + b":" + bytes(raw)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
