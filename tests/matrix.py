@@ -77,6 +77,17 @@ def _columns(tree: sim.Tree) -> None:
         tree.put(name, sink.getvalue().to_pybytes())
 
 
+def _growing(tree: sim.Tree) -> None:
+    """Files of which those in the second directory have a column more, and a wider one."""
+    for i in range(4):
+        name, late = f"d{i % 2}/f{i}.parquet", i % 2 == 1
+        rows = {"path": [f"{tree.url}/{name}"] * 3, "content": [b"row %d of %d\n" % (n, i) for n in range(3)]}
+        rows |= {"n": pa.array(range(3), pa.int64() if late else pa.int32())} | ({"more": ["x", None, "y"]} if late else {})
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(rows), sink)
+        tree.put(name, sink.getvalue().to_pybytes())
+
+
 TEXT = "path string, content string, n long"
 
 
@@ -122,6 +133,15 @@ def compacts(source: str, dest: str, committer: str) -> None:
     consolidate(transform="lines", target_size="60 B")(source, dest, committer)
     ledger = quire.Ledger(dest)
     ledger.compact("1000 B", committer=committer, **HERE)
+    ledger.expire()
+
+
+def grows(source: str, dest: str, committer: str) -> None:
+    """Gather files, gather others that have more columns, write all rows again with all of these, delete what nobody reads any more."""
+    consolidate(transform="parquet", include="d0/*", target_size="64 KiB")(source, dest, committer)
+    consolidate(transform="parquet", schema_evolution="add", target_size="64 KiB")(source, dest, committer)
+    ledger = quire.Ledger(dest)
+    ledger.compact("64 KiB", committer=committer, **HERE)
     ledger.expire()
 
 
@@ -321,6 +341,7 @@ PIPELINES = {
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),
         Pipeline("gzip", "gzip", _gzip, consolidate(transform="lines", target_size="30 B")),
         Pipeline("columns", "columns", _columns, consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
+        Pipeline("growing", "columns", _growing, grows),
         Pipeline("csv", "rows", _csv, consolidate(transform="csv", schema=TEXT, planner="directory", target_size="64 KiB")),
         Pipeline("jsonl", "rows", _jsonl, consolidate(transform="jsonl", schema=TEXT, planner="directory", target_size="64 KiB")),
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size="250 B")),

@@ -51,6 +51,14 @@ DATA = re.compile(r"\.(?:json|jsonl|ndjson|csv|tsv|txt|bin|parquet|gz|zst)$")
 _BY_PATH = re.compile(r"_quire/jobs/[^/]+/attempts/[^/]+/part-[0-9]+\.snappy\.parquet")
 
 
+def shown(there: Mapping[str, bytes]) -> set[str]:
+    """What a reader of the directory takes for data: a file that only says the columns has no rows."""
+    found = {name for name in there if not name.startswith("_quire/")}
+    telling = {name for name in found if name.rpartition("/")[2] == "00-columns.parquet"}
+    assert not any(rows_of(there[name]) for name in telling if there[name]), "a file that says the columns has rows"
+    return found - telling
+
+
 def taken_for_data(there: Iterable[str]) -> list[str]:
     """The objects of quire's own that have the suffix of a data format."""
     return [name for name in there if name.startswith("_quire/") and DATA.search(name) and not _BY_PATH.fullmatch(name)]
@@ -155,7 +163,7 @@ class Observer:
         for file, version in self.kept:
             assert file in there or kept(version, file) in there, f"after {op} {name} the file {file} of a version that is kept is missing"
         assert not (mistaken := taken_for_data(there)), f"after {op} {name} a reader that lists everything takes {mistaken} for data"
-        seen = [n for n in there if not n.startswith("_quire/") and n not in self.named]
+        seen = sorted(shown(there) - set(self.named))
         self.leaked += bool(seen)
         assert self.leaks or not seen, f"after {op} {name} a reader of the directory sees {seen}, which nobody committed"
 
@@ -397,18 +405,19 @@ def _together(tree: Tree, transform: str, there: Mapping[str, bytes], live: Iter
 def fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]]:
     """The ledger: path → rows. What a removed file held must have been carried over, but for what was uncovered, and nothing else."""
     held = list[dict[str, Any]]()
+    grown = any(name.rpartition("/")[2] == "00-columns.parquet" for name in there)  # rows that move get the columns that were added
     for _, found in log.commits():
         removed = {name for task in found for name in task["coverage"]["removes"]}
         uncovered = {(u[0], u[1], start) for task in found for u in task["coverage"]["uncovers"] for start, _ in u[2]}
         staying = [r for r in held if (r["path"], r["version"], r["start"]) not in uncovered]
-        moved = sorted(_same(r) for r in staying if r["data_file"] in removed)
+        moved = sorted(_same(r, grown) for r in staying if r["data_file"] in removed)
         new = [
             row
             for task in found
             if task["coverage"]["segment"] and not task["stats"]["restated"]
             for row in rows_of(there[task["coverage"]["segment"]])
         ]
-        carried = sorted(_same(row) for row in new if row["carried"])
+        carried = sorted(_same(row, grown) for row in new if row["carried"])
         assert carried == moved, f"of the removed files {moved} should have been carried over, and {carried} were"
         held = [r for r in staying if r["data_file"] not in removed] + new
         for row in (row for task in found if task["stats"]["restated"] for row in rows_of(there[task["coverage"]["segment"]])):
@@ -421,14 +430,14 @@ def fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]
     return rows
 
 
-def _same(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "written", "records", "checksum"))
+def _same(row: dict[str, Any], grown: bool) -> tuple[Any, ...]:
+    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "records", *(() if grown else ("written", "checksum"))))
 
 
 def _nothing_else(
     there: Mapping[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool
 ) -> None:
-    seen = {name for name in there if not name.startswith("_quire/")}
+    seen = shown(there)
     if leaks:  # rename v2 shows what open jobs have written
         open_jobs = {m[1] for name in there if (m := re.match(r"_quire/jobs/([^/]+)/", name)) and m[1] not in log.outcome}
         seen = {name for name in seen if not any(job in name for job in open_jobs)}

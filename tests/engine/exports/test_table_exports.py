@@ -292,7 +292,8 @@ class Tale:
                 write(table, "insert_overwrite", frame((f"o{n}", CITIES[n % 3], n, 1.0)))
             elif verb == "restore":
                 done = timeline.current(connect(table.url)).completed
-                table.restore(done[len(done) // 2].time, progress=False)
+                if done:  # else all of it was rolled back
+                    table.restore(done[len(done) // 2].time, progress=False)
             elif verb == "rollback":
                 table.rollback(progress=False)
             elif verb == "clean":
