@@ -35,6 +35,9 @@ TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHOND
 # Three processes, since tests wait a third of their time; tests/conftest.py says which stay together.
 # A test that no signal ends says where it hangs, and ends with its process.
 BOTH := --numprocesses 3 --dist loadfile -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true --max-worker-restart 2
+# The demo's, which runs elsewhere, too.
+DEMO  := demo
+FILES := 5000
 # Every cell's output is compared with what is kept.
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with notebooks/nbval.cfg --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 180
 # The Java that is there, or one that is installed.
@@ -53,16 +56,19 @@ help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
-demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
-	rm -rf demo
-	$(BIN)/quire populate demo/in --files 5000 --size 5KB --dirs 20 --dirty 0.01 --seed 7
-	$(BIN)/quire consolidate demo/in demo/out --transform xml --target-size "8 MiB"
-	@echo; echo "The same once more: everything is done already, so nothing is read and nothing is written twice."
-	$(BIN)/quire consolidate demo/in demo/out --transform xml --target-size "8 MiB"
-	$(BIN)/quire ledger summary demo/out
-	$(BIN)/quire skew demo/out
-	@echo; echo "The large files are in demo/out, what quire knows about them is in demo/out/_quire."
+demo: demo-commands ## 5,000 small files become a few large ones, exactly once
+	@echo; echo "The large files are in $(DEMO)/out, what quire knows about them is in $(DEMO)/out/_quire."
 	@echo "Next: $(BIN)/quire --help, or $(BIN)/quire ledger --help"
+
+.PHONY: demo-commands
+demo-commands: $(if $(filter $(VENV)/bin,$(BIN)),$(STAMP)-core)
+	rm -rf $(DEMO)
+	$(BIN)/quire populate $(DEMO)/in --files $(FILES) --size 5KB --dirs 20 --dirty 0.01 --seed 7
+	$(BIN)/quire consolidate $(DEMO)/in $(DEMO)/out --transform xml --target-size "8 MiB"
+	@echo; echo "The same once more: everything is done already, so nothing is read and nothing is written twice."
+	$(BIN)/quire consolidate $(DEMO)/in $(DEMO)/out --transform xml --target-size "8 MiB"
+	$(BIN)/quire ledger summary $(DEMO)/out
+	$(BIN)/quire skew $(DEMO)/out
 
 ##@ Check
 
@@ -74,6 +80,10 @@ test: $(STAMP)-test $(HUDI) ## all tests but the slow lanes below, then every no
 .PHONY: test-services
 test-services: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) $(SPARK35) ## what needs HDFS, Kafka and JVM Hudi (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
 	$(TIDY) $(BIN)/python -m pytest $(BOTH) -m "services and not nightly"
+
+.PHONY: compat
+compat: | $(BIN)/python ## the core on each pair of Python and Spark, in environments of their own: hours, 15 GB (ONLY="spark3.5 py3.12", SHORT=1)
+	$(BIN)/python tests/compat $(if $(SHORT),--short) $(ONLY)
 
 .PHONY: test-browser
 test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by mouse and by keyboard (PICTURES=directory keeps pictures)

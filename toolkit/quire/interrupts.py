@@ -24,7 +24,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 # Where the handlers come from that do no more than to end what runs: Python's, pyspark's, quire's for sessions, and that of a cell
 # with `await` in it, which waits for a loop that does not turn meanwhile. Any other one has a say: it decides whether to raise.
-PLAIN = ("_signal", "pyspark.core.context", "quire.spark.jvm", "ipykernel.ipkernel")
+PLAIN = ("_signal", "pyspark", "quire.spark.jvm", "ipykernel.ipkernel")
 # What is raised below these is printed and forgotten: a function of that name, or any of that module.
 UNHEARD, UNHEARD_IN = ("__del__", "_garbage_collect_object"), ("weakref", "_weakrefset", "py4j.finalizer")
 
@@ -99,7 +99,7 @@ def raised(number: int, frame: FrameType | None) -> None:
     call = _under_way
     if call is None:
         raise KeyboardInterrupt
-    if getattr(call.outside, "__module__", "") not in PLAIN:
+    if origin(call.outside) not in PLAIN:
         try:
             call.outside(number, frame)
         except KeyboardInterrupt:
@@ -112,6 +112,12 @@ def raised(number: int, frame: FrameType | None) -> None:
     call.noted = Interrupted()
     if not _unheard(frame):
         raise call.noted
+
+
+def origin(handler: Any) -> str:
+    """The module that a handler comes from; of pyspark's, whichever it is, the package."""
+    module = str(getattr(handler, "__module__", ""))
+    return "pyspark" if module.startswith("pyspark.") else module
 
 
 def _unheard(frame: FrameType | None) -> bool:

@@ -11,6 +11,7 @@ from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold
 from quire.ledger.forget import RowChooser, finished, refuse_finished, with_riders
 from quire.planning.drops import DROPS, filled, put_drops
+from quire.spark.releases import to_arrow
 from quire.spark.runner import guarded
 from quire.spark.shipping import one_line
 from quire.storage import connect
@@ -36,7 +37,7 @@ def dropped(url: str, options: Any, chosen: Callable[[Fold], Any], *, last_copy:
         frame = chosen(folded)
         work = guarded(frame.sparkSession, write, url)
         with one_line():
-            found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
+            found = to_arrow(frame.select(*DROPS.names).mapInArrow(work, "object string, of string")).to_pylist()
         refuse_finished(url, list(dict.fromkeys((row["object"], row["of"]) for row in found if row["object"] in FINISHED)))
         return [(row["object"], row["of"]) for row in found]
 

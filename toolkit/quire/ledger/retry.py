@@ -34,6 +34,7 @@ from quire.sources.kafka.topics import named as name_of
 from quire.sources.transforms import UserFunction, text
 from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.text import NAMES as TEXT
+from quire.spark.releases import to_arrow
 from quire.spark.shipping import one_line
 from quire.storage import Store, Trouble, below
 from quire.storage.local import LINK
@@ -89,7 +90,7 @@ def choice(
         if by_where is not None:
             place = ["path", "version", "start"]
             with one_line():
-                wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
+                wanted = {tuple(row.values()) for row in to_arrow(by_where(folded).select(*place)).to_pylist()}
             return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
         if paths is None:
             return rows

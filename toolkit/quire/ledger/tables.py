@@ -22,6 +22,7 @@ from quire.coverage.fold import Fold, Source
 from quire.errors import UsageError, choose
 from quire.planning.listing import CHANGED
 from quire.planning.undone import SPLITS, TOLD
+from quire.spark.releases import from_arrow, is_frame, to_arrow
 from quire.spark.runner import LocalRunner, OnSpark, Runner, frame_of
 from quire.spark.session import session
 from quire.spark.shipping import one_line
@@ -85,11 +86,11 @@ def given(what: str, find: Callable[[], Any], as_: str = "pandas", spark: Any = 
     if as_ == "spark" and isinstance(spark, LocalRunner):
         raise UsageError("as_='spark' needs a SparkSession. Say as_='pandas' or 'arrow'.")
     found = find()
-    if hasattr(found, "toArrow"):
+    if is_frame(found):
         if as_ == "spark":
             return found
         with one_line():
-            found = found.toArrow()
+            found = to_arrow(found)
     table = table_of(what, found)
     if as_ == "arrow":
         return table
@@ -98,7 +99,7 @@ def given(what: str, find: Callable[[], Any], as_: str = "pandas", spark: Any = 
     from pyspark.sql import SparkSession
 
     found = spark.spark if isinstance(spark, OnSpark) else spark
-    return (found or SparkSession.getActiveSession() or session()).createDataFrame(table)
+    return from_arrow(found or SparkSession.getActiveSession() or session(), table)
 
 
 def table_of(what: str, rows: pa.Table | Iterable[Sequence[Any]]) -> pa.Table:

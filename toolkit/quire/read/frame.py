@@ -14,6 +14,7 @@ from quire.formats import partition_columns
 from quire.interrupts import interruptible
 from quire.read.content import Content, content
 from quire.read.rows import Piece, Reading, pieces
+from quire.spark.releases import from_arrow_schema
 from quire.spark.runner import OnSpark, frame_of
 from quire.spark.visibility import is_literal
 from quire.storage import connect, destination
@@ -99,6 +100,4 @@ def _by_tasks(spark: SparkSession, held: Content, own: pa.Schema, made: Mapping[
 
 
 def _for_spark(own: pa.Schema, made: Mapping[str, pa.DataType]) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())]), prefer_timestamp_ntz=True)
+    return from_arrow_schema(pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())]))

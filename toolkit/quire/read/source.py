@@ -14,8 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import datasource
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.read import options
@@ -23,6 +21,8 @@ from quire.read.content import Content, content
 from quire.read.filters import Filters, condition
 from quire.read.rows import Reading, pieces
 from quire.read.tasks import Pieces, rows, together
+from quire.spark.datasource import datasource
+from quire.spark.releases import from_arrow_schema, to_arrow_schema
 from quire.spark.shipping import at_home
 from quire.storage import connect, destination
 from quire.storage.within import is_marked, plain
@@ -67,7 +67,7 @@ class DataSource(datasource.DataSource):
             for name in wanted:
                 choose(name, found.names, f"column of {held.url}")
             found = pa.schema([found.field(name) for name in dict.fromkeys(wanted)])
-        return from_arrow_schema(pa.schema([field.with_nullable(True) for field in found]), prefer_timestamp_ntz=True)
+        return from_arrow_schema(pa.schema([field.with_nullable(True) for field in found]))
 
     def _content(self) -> Content:
         """The content of the version that this source has taken."""
@@ -88,7 +88,7 @@ class DataSource(datasource.DataSource):
         """How rows of these columns are read; UsageError for columns that the destination has not, or not so."""
         own, made = held.columns()
         known = pa.schema([*own, *(pa.field(name, kind) for name, kind in made.items())])
-        there = from_arrow_schema(known, prefer_timestamp_ntz=True)
+        there = from_arrow_schema(known)
         for field in schema.fields:
             choose(field.name, known.names, f"column of {held.url}")
             if there[field.name].dataType != field.dataType:
@@ -96,7 +96,7 @@ class DataSource(datasource.DataSource):
                     f"the column {field.name!r} of {held.url} is {there[field.name].dataType.simpleString()}, and not "
                     f"{quoted(field.dataType.simpleString(), 80)}: leave .schema() out, or cast the column afterwards."
                 )
-        columns = to_arrow_schema(schema, timezone="UTC")
+        columns = to_arrow_schema(schema)
         folded = held.folded if held.spec.format == "raw" else None
         return Reading(
             held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded, kept=held.kept,

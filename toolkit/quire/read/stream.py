@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import datasource
-
 from quire.commit.entries import Commit, Published, Task
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
@@ -24,16 +22,11 @@ from quire.read.content import Content, content
 from quire.read.rows import Piece, Reading, cut, pieces
 from quire.read.tasks import rows, together
 from quire.sources.transforms import schemas
+from quire.spark.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow, datasource
 from quire.storage import connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
-else:
-    try:  # since Spark 4.2
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
-    except ImportError:
-        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = SupportsTriggerAvailableNow = object
 
 SNAPSHOT, LATEST = "snapshot", "latest"  # where a stream begins
 EVERYTHING = 1 << 62

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import datasource
-
 from quire.coverage.fold import Fold
 from quire.read.rows import Piece, Reading
 from quire.spark.collector import settle
+from quire.spark.datasource import datasource
 
 if TYPE_CHECKING:
     import pyarrow as pa

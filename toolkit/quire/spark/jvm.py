@@ -154,7 +154,7 @@ def make_interruptible(context: SparkContext) -> None:
 
     pyspark's own handler asks the JVM on the connection that is just being waited on, which fails, and the tasks run on.
     """
-    if getattr(signal.getsignal(signal.SIGINT), "__module__", "") != "pyspark.core.context":
+    if interrupts.origin(signal.getsignal(signal.SIGINT)) != "pyspark":
         return  # not in the main thread, or someone else has a say
 
     def cancel() -> None:

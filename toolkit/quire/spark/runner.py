@@ -12,7 +12,6 @@ import re
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -21,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from quire import interrupts
 from quire.errors import DataLossError, FormatError, QuireError, RefusedError, TransientError, UsageError, quoted, scrub
+from quire.spark import releases
 from quire.spark.collector import settle
+from quire.spark.jobs import SparkJob
 from quire.spark.session import alive
 from quire.spark.shipping import Task, is_local, missing_module, portable
 from quire.spark.visibility import Landmarks, Sight
@@ -134,10 +135,11 @@ class OnSpark:
     shared = True
 
     def __init__(self, spark: SparkSession, landmarks: Landmarks | None = None) -> None:
-        if not hasattr(spark, "newSession"):
+        if not hasattr(type(spark), "range"):
             raise UsageError(f"spark= takes a SparkSession, not {quoted(spark)}. Leave it out, or pass quire.session().")
         if not alive(spark):
             raise UsageError("this Spark session was stopped. Start another with quire.session(), or leave spark= out.")
+        releases.check()
         self.spark = spark
         self.parallelism = parallelism(spark)
         self._landmarks = None if is_local(spark) else landmarks
@@ -225,42 +227,6 @@ def runner_of(spark: Any, dest: Reachable, sources: Iterable[Reachable] = ()) ->
 
 class SparkFailed(Exception):
     """Spark's job failed, or nothing is known of it; the text is Spark's."""
-
-
-class SparkJob:
-    """A group of Spark jobs that can be interrupted alone, without the user's own jobs.
-
-    Where there is a context, a session of its own; over Spark Connect a tag, as a new session there has neither the files that were
-    sent to the user's nor its Python workers. `within`: the frame is of the user's session already, so it is a tag there, too.
-    """
-
-    def __init__(self, spark: SparkSession, *, within: bool = False) -> None:
-        classic = hasattr(spark, "_sc")
-        self.own = classic and not within
-        self.session = spark.newSession() if self.own else spark
-        # Spark 3 has no tags but over Connect: there the job runs without one.
-        self.tag = None if self.own or (classic and not _tags()) else f"quire-{uuid.uuid4().hex}"
-
-    def __enter__(self) -> None:
-        if self.tag:
-            self.session.addTag(self.tag)  # of this thread's jobs
-
-    def __exit__(self, *_: object) -> None:
-        if self.tag:
-            self.session.removeTag(self.tag)
-
-    def interrupt(self) -> None:
-        """End what runs."""
-        if self.tag:
-            self.session.interruptTag(self.tag)
-        elif self.own:
-            self.session.interruptAll()
-
-
-def _tags() -> bool:
-    import pyspark
-
-    return int(pyspark.__version__.partition(".")[0]) >= 4
 
 
 def collected(job: SparkJob, frame: DataFrame, watch: Watch) -> list[Row]:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from quire.errors import QuireError, UsageError, scrub
 from quire.interrupts import interruptible
 from quire.progress import waiting
-from quire.spark import jvm
+from quire.spark import jvm, releases
 from quire.spark.java import find_java
 from quire.spark.shipping import install_on
 
@@ -62,6 +62,7 @@ def session(
     named = {"spark.remote" if master and master.startswith("sc://") else "spark.master": master, "spark.app.name": app_name}
     wanted = _wanted([*(conf or {}).items(), *confs.items(), *((key, value) for key, value in named.items() if value is not None)])
     with _lock:
+        releases.check()
         running = _running()
         if running is None:
             running = _start(wanted)
@@ -157,7 +158,10 @@ def _open_door(running: SparkSession) -> None:
     """Let a session of Spark 4 know `format("quire")`, and (since 4.1) hand filters to it, unless somebody has said otherwise."""
     from pyspark.errors import PySparkException
 
-    if running in _doors or not hasattr(running, "dataSource"):
+    if running in _doors:
+        return
+    if not hasattr(running, "dataSource"):
+        releases.lock_doors(running)
         return
     install_on(running)  # first: what is registered takes along what the session has by then
     with contextlib.suppress(PySparkException):  # of an old server: only this format is missing there, and Spark says so

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire import errors
 from quire.errors import QuireError, UsageError, quoted, scrub
+from quire.spark import releases
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ def install_on(spark: SparkSession) -> None:
         if _shipped.get(keeper) == archive.name:
             return
         try:
-            spark.addArtifacts(str(archive), pyfile=True)
+            releases.send(spark, str(archive))
         except Exception as e:
             raise QuireError(f"cannot send quire to the executors of this Spark session: {scrub(str(e))}") from e
         _shipped[keeper] = archive.name
@@ -150,7 +151,7 @@ def missing_module(text: str) -> UsageError | None:
         spec = None
     installed = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
     if spec is not None and spec.origin and not spec.origin.startswith(installed):
-        what = f"Send it there: spark.addArtifacts({spec.origin!r}, pyfile=True)"
+        what = f"Send it there: {releases.sending(spec.origin)}"
     else:
         package = importlib.metadata.packages_distributions().get(name, [name])[0]
         what = f"Install there what is installed here: pip install {package}"

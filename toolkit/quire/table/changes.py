@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from quire.errors import FormatError, NotFoundError, RefusedError, UsageError, scrub
 from quire.formats import parquet
+from quire.spark.releases import from_arrow_schema
 from quire.spark.runner import frame_of, parallelism
 from quire.spark.shipping import portable
 from quire.storage import Store, connect
@@ -330,8 +331,6 @@ def frame(
     net: bool,
 ) -> DataFrame:  # fmt: skip
     """The changes as a Spark DataFrame, read by its tasks."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     url = store.url
     try:
         kinds = from_arrow_schema(schema_of(columns, images))

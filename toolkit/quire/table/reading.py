@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from quire.errors import FormatError, UsageError, quoted, scrub
 from quire.formats import parquet
 from quire.formats.damage import ARROW
+from quire.spark.releases import from_arrow_schema
 from quire.spark.runner import frame_of
 from quire.spark.visibility import is_literal
 from quire.storage import Store, connect
@@ -101,7 +102,6 @@ def frame(
 ) -> DataFrame:  # fmt: skip
     """The rows as a Spark DataFrame: by Spark's own reader, where it reaches the store and slices have no logs, else by quire's tasks."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     url = store.url
     if where is None and columns:

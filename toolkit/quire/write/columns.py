@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from quire.commit.log import Log
 from quire.coverage.fold import fold
@@ -15,6 +14,7 @@ from quire.formats import parquet
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import together
 from quire.sources.transforms.functions import WrongTypeError
+from quire.spark.releases import from_arrow_schema, to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,7 +25,7 @@ _NAMING = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.i
 
 def of_frame(schema: StructType, by: tuple[str, ...]) -> tuple[pa.Schema, pa.Schema]:
     """The columns of a frame that go into files, and those that make directories; UsageError where they cannot."""
-    found = to_arrow_schema(schema, timezone="UTC")
+    found = to_arrow_schema(schema)
     for i, name in enumerate(found.names):
         if name.lower() in (other.lower() for other in found.names[:i]):
             raise UsageError(f"two columns of the frame are called {name!r}, so no reader could tell them apart. Rename one of them.")
@@ -79,7 +79,7 @@ def _others(log: Log, said: str, wanted: str, by: tuple[str, ...], file: str) ->
 
 
 def _of_spark(field: pa.Field) -> str:
-    found: Any = from_arrow_schema(pa.schema([pa.field(field.name, _loose(field.type))]), prefer_timestamp_ntz=True)
+    found: Any = from_arrow_schema(pa.schema([pa.field(field.name, _loose(field.type))]))
     return str(found[0].dataType.simpleString())
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql import datasource
 
 from quire.commit.entries import Task
 from quire.errors import UsageError
+from quire.spark.datasource import ArrowWriter, StreamArrowWriter, datasource
 from quire.spark.shipping import at_home
 from quire.write import writing as steps
 from quire.write.asked import asked
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark tells the tasks of a stream
-_Batch: Any = getattr(datasource, "DataSourceArrowWriter", None)
-_Stream: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Written(datasource.WriterCommitMessage):
     writing: Writing | None = field(default=None, repr=False)
 
 
-class BatchWriter(_Batch or datasource.DataSourceWriter):  # type: ignore[misc]
+class BatchWriter(ArrowWriter or datasource.DataSourceWriter):  # type: ignore[misc]
     """For `df.write`."""
 
     def __init__(self, writing: Writing | None) -> None:
@@ -60,7 +58,7 @@ class BatchWriter(_Batch or datasource.DataSourceWriter):  # type: ignore[misc]
             steps.give_up(self.writing.store, self.writing.job, "the job that wrote has failed")
 
 
-class StreamWriter(_Stream or datasource.DataSourceStreamWriter):  # type: ignore[misc]
+class StreamWriter(StreamArrowWriter or datasource.DataSourceStreamWriter):  # type: ignore[misc]
     """For `df.writeStream`: Spark makes one for the tasks of each batch, and another one for its end."""
 
     def __init__(self, writing: Writing) -> None:
@@ -93,7 +91,7 @@ def writer(
     *, overwrite: bool, streaming: bool,
 ) -> Any:  # fmt: skip
     """The writer of a frame with a `schema`; UsageError and RefusedError where it cannot be written."""
-    if (_Stream if streaming else _Batch) is None:
+    if (StreamArrowWriter if streaming else ArrowWriter) is None:
         raise UsageError(
             "this version of pyspark has no writer that takes Arrow, which format('quire') needs. Install pyspark 4.1 or later."
         )

@@ -9,6 +9,7 @@ from quire.committers.advice import classes as k
 from quire.committers.advice.binding import CommitterSettings
 from quire.committers.advice.versions import hadoop_conf, jvm_of
 from quire.errors import scrub
+from quire.spark import releases
 
 
 class Session:
@@ -74,7 +75,7 @@ class Session:
         if self._hadoop is None:
             return []
         found = []
-        for key, given in sorted(dict(self.spark.conf.getAll).items()):
+        for key, given in sorted(releases.settings(self.spark).items()):
             plain = key.removeprefix(k.HADOOP)
             if plain == key or not re.match(r"mapreduce\.|fs\.s3a\.(bucket\.[^.]+\.)?committer|fs\.azure\.io", plain):
                 continue

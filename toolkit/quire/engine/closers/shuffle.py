@@ -36,7 +36,8 @@ from quire.progress import Phase, Progress
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError, passes
-from quire.spark.runner import OnSpark, Runner, SparkFailed, SparkJob, collected, first_line, guarded
+from quire.spark.jobs import SparkJob
+from quire.spark.runner import OnSpark, Runner, SparkFailed, collected, first_line, guarded
 from quire.spark.shipping import missing_module
 from quire.storage import Patience, Sink, Store, connect
 

@@ -11,6 +11,7 @@ from quire.commit.entries import Task
 from quire.errors import FormatError, UsageError, scrub
 from quire.formats import lines, parquet
 from quire.sources.transforms.columns import stored
+from quire.spark.releases import from_arrow_schema
 from quire.spark.runner import frame_of
 from quire.storage import Store, connect
 
@@ -74,8 +75,6 @@ def _check_rows(store: Store, part: Part, rows: int) -> None:
 
 def frame(spark: SparkSession, url: str, options: Any, found: list[Part], compression: str) -> DataFrame:
     """The rows of some parts, at least one, as a Spark DataFrame; UsageError where Spark has no such columns."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     schema: Any = "value binary"
     if found[0].parquet:
         columns = parquet.open_file(connect(url, options), found[0].name).schema_arrow

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
+from quire.spark.releases import from_arrow_schema
 from quire.table.format.config import COMPLEX, MERGE_ON_READ, SIMPLE, TableConfig
 from quire.table.hive.thrift import Fields, Value, flag, listed, mapping, number, record, said, text, texts
 
@@ -176,8 +177,6 @@ def hive_type(kind: Any, at: str) -> str:
 
 def spark_properties(rows: pa.Schema, partition_by: Sequence[str]) -> dict[str, str]:
     """Settings by which Spark knows that Hudi reads the table, and its columns, those of partitions last."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     ordered = [each for each in rows if each.name not in partition_by] + [rows.field(each) for each in partition_by if each in rows.names]
     try:
         schema = from_arrow_schema(pa.schema(ordered)).json()

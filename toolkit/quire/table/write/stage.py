@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import secrets
 import sys
@@ -24,7 +23,9 @@ from quire.sources.transforms import columns as values
 from quire.sources.transforms import schemas
 from quire.sources.transforms.functions import WrongTypeError
 from quire.spark.collector import settle
-from quire.spark.runner import OnSpark, Runner, SparkJob, Watch, collected, first_line, guarded
+from quire.spark.jobs import SparkJob
+from quire.spark.releases import to_arrow_schema
+from quire.spark.runner import OnSpark, Runner, Watch, collected, first_line, guarded
 from quire.spark.shipping import missing_module
 from quire.storage import Sink
 from quire.table.write import columns
@@ -94,12 +95,8 @@ def _read(rows: pa.Table | Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _schema(df: Any) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    # Newer ones want to be told the time zone, which every column of the table has.
-    known: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     try:
-        return to_arrow_schema(df.schema, **known)
+        return to_arrow_schema(df.schema)
     except Exception as e:  # of pyspark
         raise UsageError(f"the frame has a column that Arrow does not take: {scrub(str(e).rstrip('.'), 300)}. Cast it, or drop it.") from e
 
