@@ -73,9 +73,9 @@ COLUMNS = "n long, at timestamp, wall timestamp_ntz, of array<long>, raw binary"
 # ------------------------------------------------------------------------------------------------------------------------- files
 def test_gathered_once_and_looked_at_in_each_form(tree: Path, tmp_path: Path, spark: SparkSession) -> None:
     dest = tmp_path / "out"
-    report = quire.consolidate(tree, dest, transform="xml", spark=spark, progress=False, layout="directories")
+    report = quire.consolidate(tree, dest, transform="xml", format="parquet", spark=spark, progress=False, layout="directories")
     assert (report.files, report.quarantined_count) == (39, 1)
-    again = quire.consolidate(tree, dest, transform="xml", spark=spark, progress=False, layout="directories")
+    again = quire.consolidate(tree, dest, transform="xml", format="parquet", spark=spark, progress=False, layout="directories")
     assert (again.files, again.skipped) == (0, 40)
     found = quire.read(dest, spark=spark)
     assert found.count() == found.select("path").distinct().count() == 39
@@ -103,18 +103,18 @@ def test_quarantined_retried_forgotten_compacted_and_purged(tree: Path, tmp_path
         return quire.consolidate(tree, dest, transform="xml", spark=spark, progress=False, keep_versions=5)
 
     gather()
-    broken = next(tree.rglob("07.xml"))
-    broken.write_text("<device id='7'/>")
     ledger = quire.Ledger(dest)
-    ledger.retry(tree, where="path like '%07.xml'", spark=spark, progress=False)
-    assert ledger.refresh().summary().quarantined == 0
+    ledger.retry(tree, where="path like '%07.xml'", max_quarantined=1, spark=spark, progress=False)
+    assert [row["tries"] for row in ledger.refresh().inspect.quarantined(as_="arrow").to_pylist()] == [2]
+    next(tree.rglob("07.xml")).write_text("<device id='7'/>")
     (tree / "dt=2026-11-21" / "new.xml").write_text("<device id='99'/>")
-    assert gather().files == 1
+    assert gather().files == 2
+    assert ledger.refresh().summary().quarantined == 0
     before = ledger.refresh().version
     ledger.compact(spark=spark, progress=False)
+    assert quire.read(dest, version=before, spark=spark).count() == 41
     ledger.forget(where="path like '%dt=2026-11-22%'", reason="a test", spark=spark)
     assert quire.read(dest, spark=spark).count() == 21
-    assert quire.read(dest, version=before, spark=spark).count() in (21, 41), "what was forgotten is kept nowhere"
     assert gather().files == 20
     ledger.refresh().expire()
     assert ledger.purge_sources(tree, dry_run=False, min_age=0, spark=spark).files == 41
@@ -198,7 +198,7 @@ def test_a_table_takes_updates_from_a_frame(tmp_path: Path, spark: SparkSession,
     def rows(first: int, n: int, hour: int) -> DataFrame:
         at = f"timestamp'2026-11-22 {hour}:00:00'"
         return spark.range(first, first + n, 1, 2).selectExpr(
-            "id", f"{at} at", "timestamp_ntz'2026-11-22 10:00:00' wall", "concat('c', id % 2) city", "array(id, null) of", f"{hour} hour",
+            "id", f"{at} at", "concat('c', id % 2) city", "array(id, null) of", f"{hour} hour",
             "named_struct('x', id, 'y', 'z') pair", "cast(id as decimal(20, 2)) price",
         )  # fmt: skip
 
@@ -208,10 +208,10 @@ def test_a_table_takes_updates_from_a_frame(tmp_path: Path, spark: SparkSession,
     found = table.snapshot(spark=spark)
     assert {row["hour"]: row["count"] for row in found.groupBy("hour").count().collect()} == {10: 50, 11: 100}
     kinds = {field.name: field.dataType.simpleString() for field in found.schema}
-    assert (kinds["at"], kinds["wall"], kinds["price"]) == ("timestamp", "timestamp_ntz", "decimal(20,2)")
+    assert (kinds["at"], kinds["of"], kinds["price"]) == ("timestamp", "array<bigint>", "decimal(20,2)")
     assert table.changes(report.instant, spark=spark).count() == 0
     assert table.delete(rows(0, 10, 12), spark=spark, progress=False).deleted == 10
-    assert {row[0] for row in table.changes(report.instant, spark=spark).select("op").collect()} == {"delete"}
+    assert {row[0] for row in table.changes(report.instant, spark=spark).select("op").collect()} == {"d"}
     if type == "merge_on_read":
         table.compact(spark=spark, progress=False)
     assert table.snapshot(spark=spark).where("city = 'c1'").count() == 70

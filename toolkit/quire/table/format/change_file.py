@@ -68,8 +68,9 @@ def as_image(rows: pa.Table | None, n: int, kind: pa.DataType) -> Any:
     """Rows as structs of a kind; None: n that are not there."""
     if rows is None:
         return pa.nulls(n, kind)
-    names = [kind.field(i).name for i in range(kind.num_fields)]
-    return rows.select(names).cast(pa.schema([kind.field(i) for i in range(kind.num_fields)])).to_struct_array().cast(kind)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    cast = rows.select([field.name for field in fields]).cast(pa.schema(fields))
+    return pa.chunked_array([batch.to_struct_array().cast(kind) for batch in cast.to_batches()], kind)  # of a table without rows, too
 
 
 def _optional(kind: Any) -> pa.DataType:
