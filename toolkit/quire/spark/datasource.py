@@ -1,4 +1,4 @@
-"""What pyspark has for Python data sources: some of it since Spark 4.0, all since 4.2. Before, the import of this module says so."""
+"""The parts of pyspark for Python data sources: some of them since Spark 4.0, all since 4.2. Before, the import says so."""
 
 from __future__ import annotations
 

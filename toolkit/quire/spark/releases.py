@@ -99,8 +99,8 @@ def to_arrow(frame: DataFrame) -> pa.Table:
     if hasattr(type(frame), "_collect_as_arrow"):
         batches = old._collect_as_arrow()
         return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
-    client = old._session.client  # over Spark Connect
-    return client.to_table(old._plan.to_proto(client))[0].cast(schema)
+    client = old.sparkSession.client  # over Spark Connect, whose frames have no public call for it
+    return client.to_table(vars(old)["_plan"].to_proto(client))[0].cast(schema)
 
 
 def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -154,7 +154,7 @@ def settings(spark: SparkSession) -> dict[str, str]:
 
 # ---------------------------------------------------------------------------------------------------------------- format("quire")
 def lock_doors(spark: SparkSession) -> None:
-    """Let `format("quire")` be refused in one line where Spark has no Python data sources; it would say that there is no such format."""
+    """Let `format("quire")` be refused with advice where Spark has no Python data sources: it would not find the format, and say so."""
     home = "pyspark.sql.connect" if ".connect." in type(spark).__module__ else "pyspark.sql"
     for module, name, call, advice in _DOORS:
         kind = getattr(importlib.import_module(f"{home}.{module}"), name)
