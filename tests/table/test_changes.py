@@ -18,6 +18,7 @@ from gathering import refused
 from quire.errors import FormatError, RefusedError, UsageError
 from quire.table import changes, timeline
 from quire.table.changes import KEY, PARTITION
+from quire.table.format import change_file
 from quire.table.format.config import EVENT_TIME
 from quire.table.table import Table
 
@@ -244,3 +245,13 @@ def test_calls_of_a_table_leave_change_files_and_an_insert_of_a_key_that_its_fil
     report = table.insert(frame(row(1, 3), row(7, 3), row(7, 4)), spark=LOCAL, progress=False)
     assert (report.inserted, report.updated, report.duplicates) == (1, 1, 1)
     assert sorted(table.snapshot(spark=LOCAL)["key"].to_pylist()) == ["k001", "k002", "k005", "k007"]
+
+
+def test_images_of_rows_and_of_none_have_one_type() -> None:
+    rows = pa.table({"x": [1, 2], "y": ["a", None]})
+    kind = pa.struct([("y", pa.large_string()), ("x", pa.int64())])
+    image = change_file.as_image(rows, 2, kind)
+    assert (image.type, image.to_pylist()) == (kind, [{"y": "a", "x": 1}, {"y": None, "x": 2}])
+    for some, n in ((rows.slice(0, 0), 0), (None, 3)):
+        image = change_file.as_image(some, n, kind)
+        assert (image.type, image.to_pylist()) == (kind, [None] * n)
