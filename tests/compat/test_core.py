@@ -84,7 +84,7 @@ def test_gathered_once_and_looked_at_in_each_form(tree: Path, tmp_path: Path, sp
     some = str(next(tree.rglob("12.xml")))
     assert ledger.read(some) == Path(some).read_bytes()
     tables = ledger.inspect
-    for call in (tables.history, tables.tasks, tables.files, tables.quarantined, tables.reasons, tables.sizes, tables.splits):
+    for call in (tables.tasks, tables.splits):  # a table of the log, and one that Spark computes
         arrow, frame = call(as_="arrow", spark=spark), call(as_="spark", spark=spark)
         assert sorted(map(repr, releases.to_arrow(frame).to_pylist())) == sorted(map(repr, arrow.to_pylist())), call.__name__
         assert len(call(spark=spark)) == arrow.num_rows > 0
@@ -277,7 +277,7 @@ def test_a_job_is_interrupted_alone(spark: SparkSession, within: bool) -> None:
 
     def brief(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            time.sleep(8)
+            time.sleep(5)
             yield batch
 
     jobs, other = spark.sparkContext.statusTracker(), list[Any]()
@@ -329,7 +329,7 @@ def test_executors_get_this_quire(tree: Path, tmp_path: Path) -> None:
 
 def script(text: str, *arguments: object, cwd: Path) -> str:
     command = [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=cwd)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=cwd)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
