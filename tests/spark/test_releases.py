@@ -74,6 +74,13 @@ def test_a_job_is_a_group_that_alone_is_cancelled(session: Session, within: bool
     assert SparkJob(session)._way.group != group  # type: ignore[arg-type, attr-defined]
 
 
+def test_a_job_of_a_frame_of_the_users_is_a_group_in_any_context() -> None:
+    session = Session()
+    with SparkJob(session, within=True):  # type: ignore[arg-type]
+        pass
+    assert session._sc.asked[0][0] == "setJobGroup"
+
+
 def test_rows_come_and_go_as_arrow(session: Session) -> None:
     table = pa.table({"n": pa.array([1, None, 3]), "at": pa.array([None, 1, 2], pa.timestamp("us", "UTC"))})
     frame = releases.from_arrow(session, table)  # type: ignore[arg-type]

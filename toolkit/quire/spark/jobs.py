@@ -1,7 +1,7 @@
 """Spark's jobs as quire runs them: a group that can be interrupted alone, without the user's own jobs.
 
-There are three ways, and no session knows all of them: a session of its own, whose jobs are interrupted together; a tag; and, before
-Spark 4, the group of jobs of a thread.
+There are three ways, and no session knows all of them: a session of its own, whose jobs are interrupted together; a tag; and the group of
+jobs of a thread. Where there is a context, a tag ends nothing (seen on Spark 4.0 and 4.3).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Own:
 
 
 class _Tag:
-    """A tag of the jobs of a thread."""
+    """A tag of the jobs of a thread, over Spark Connect."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.session, self.tag = spark, _name()
@@ -60,7 +60,7 @@ class _Tag:
 
 
 class _Group:
-    """A group of the jobs of a thread, in a context of Spark 3.5, which has neither of the others."""
+    """A group of the jobs of a thread, in a context; Spark 3.5 has no other way there."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.session, self.group = spark, _name()
@@ -85,16 +85,14 @@ class SparkJob:
     """A group of Spark jobs that can be interrupted alone; what runs in `with job:` belongs to it, with frames of its `session`.
 
     Where there is a context, it is a session of its own; over Spark Connect a tag, as a new session there has neither the files that were
-    sent to the user's nor its Python workers. `within`: the frame is of the user's session already, so it is a tag there, too.
+    sent to the user's nor its Python workers. `within`: the frame is of the user's session already, so it is a group there.
     """
 
     def __init__(self, spark: SparkSession, *, within: bool = False) -> None:
         if not hasattr(spark, "_sc"):
             self._way: _Way = _Tag(spark)
-        elif release() < (4, 0):
-            self._way = _Group(spark)
         else:
-            self._way = _Tag(spark) if within else _Own(spark)
+            self._way = _Group(spark) if within or release() < (4, 0) else _Own(spark)
         self.session = self._way.session
 
     def __enter__(self) -> None:
