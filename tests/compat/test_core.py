@@ -96,6 +96,7 @@ def test_gathered_once_and_looked_at_in_each_form(tree: Path, tmp_path: Path, sp
     assert ledger.verify(spark=spark).ok
 
 
+@pytest.mark.seldom
 def test_quarantined_retried_forgotten_compacted_and_purged(tree: Path, tmp_path: Path, spark: SparkSession) -> None:
     dest = tmp_path / "out"
 
@@ -191,7 +192,7 @@ def test_a_topic_is_loaded_once(kafka: Mock, tmp_path: Path, spark: SparkSession
 
 
 # ------------------------------------------------------------------------------------------------------------------------- tables
-@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("type", [pytest.param("copy_on_write", marks=pytest.mark.seldom), "merge_on_read"])
 def test_a_table_takes_updates_from_a_frame(tmp_path: Path, spark: SparkSession, type: str) -> None:
     table = quire.Table.create(str(tmp_path / "table"), key="id", ordering="at", partition_by="city", type=type)
 
@@ -268,7 +269,7 @@ def test_the_format_is_refused_with_what_to_use_instead(tmp_path: Path, spark: S
 
 
 # ------------------------------------------------------------------------------------------------------------- jobs and executors
-@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("within", [pytest.param(False, marks=pytest.mark.seldom), True])
 def test_a_job_is_interrupted_alone(spark: SparkSession, within: bool) -> None:
     def endless(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
