@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +49,26 @@ def documents(n: int, kind: str = "txt", folders: int = 3) -> dict[str, bytes]:
     """Small files in some directories."""
     content = {"txt": "line {0}\nsecond of {0}", "xml": '<a n="{0}">\n  <b>{0}</b>\n</a>', "json": '{{"n": {0},\n "x": [1, 2]}}'}[kind]
     return {f"d{i % folders}/f{i:04}.{kind}": content.format(i).encode() for i in range(n)}
+
+
+def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip archive, the same at any time."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", method) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+    return sink.getvalue()
+
+
+def tar(files: Mapping[str, bytes]) -> bytes:
+    """A tar archive."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return sink.getvalue()
 
 
 def not_taken(report: quire.Report) -> int:

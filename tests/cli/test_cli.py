@@ -253,7 +253,7 @@ def test_the_ledgers_verbs(run: Run, place: Path) -> None:
     dest = place / "out"
     assert set(answer(run("ledger", "summary", dest, "--json"))) == set(quire.ledger.Summary.__dataclass_fields__)
     failed = answer(run("ledger", "quarantined", dest, "--json"))
-    assert [set(row) for row in failed] == [{"path", "version", "start", "length", "reason", "tries", "attempt", "commit"}]
+    assert [set(row) for row in failed] == [{"path", "version", "start", "length", "reason", "tries", "attempt", "commit", "member"}]
     history = answer(run("ledger", "history", dest, "--json"))
     assert [row["kind"] for row in history] == ["commit", "published"]
     (found,) = answer(run("ledger", "locate", dest, place / "in/Größe.xml", "--json"))

@@ -76,6 +76,8 @@ def consolidate(
                  decodes to counts
     decompress   "auto": gzip, bzip2, xz, zstd, lz4 and snappy frames are decoded on their way, known by their content first and their names
                  second | "none": as they are (left out of transform="raw" and of a function) | the name of the codec that all have
+    archives     True: the members of zip and tar archives (compressed or not) are documents, path!member; those with unsafe names, links
+                 and encrypted ones are quarantined alone, a damaged archive as a whole
     schema       of CSV files and JSON lines: the columns, a pyarrow Schema or a text as "id long, price decimal(10, 2)". Left out: those of
                  the destination, else what a sample of the files shows (`quire.plan(…).columns`)
     encoding     likewise: "auto" (by a file's byte order mark, else UTF-8) | "latin-1", "utf-16" or another one that Python knows

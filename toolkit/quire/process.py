@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from quire.planning.first import first_files, new_files
 from quire.planning.listing import Listing
 from quire.progress import Progress, ProgressEvent
 from quire.sources import compression
+from quire.sources.archives import Archive, unpacking
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import schemas
@@ -73,6 +75,7 @@ def process(
                 Parquet file that begin in such a range
     decompress  "auto" (where split="lines": gzip, bzip2, xz, zstd, lz4 and snappy frames are decoded, each file being one split) | "none"
                 (where split="file": content is what is stored) | a codec's name
+    archives    True: the function is given each member of zip and tar archives, whole (split.path is path!member)
     split_size  bytes; the ledger counts ranges, so another size later repeats nothing
     schema      the columns of the rows: a pyarrow Schema, or a text as `"id long, price decimal(10, 2), tags array<string>"`. Left out:
                 those of the destination, else those of the first rows that the function gives for the first files (into a table: the
@@ -136,6 +139,9 @@ def check(
         {"partial_lines": partial_lines, "split_size": split_size},
         {"on_append='tail'": on_append == "tail", "split='lines' or 'row_groups'": split != "file"},
     )
+    if split == "row_groups" and settings.get("archives"):
+        with about("archives"):
+            raise UsageError("split='row_groups' reads parts of files, and with archives=True each member comes whole. Say split='file'.")
     call = ProcessCall(
         source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings,
         settings.pop("operation", None),
@@ -179,7 +185,7 @@ class ProcessCall:
             **{**self.settings, "decompress": how},
         )  # fmt: skip
         holds, most = tail and not self.flush, made.convert.max_file_size
-        whole = UNCUT + compression.uncut(how) if self.split == "lines" else ()
+        whole = UNCUT + made.cut.uncut if self.split == "lines" else ()
         processing = Processing(self.function, self.split, format, columns, made.convert.keep_messages, most, whole)
         # A file that may grow is one split, and then each of its new ends: no line of it is cut.
         cut = replace(
@@ -267,8 +273,10 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
     store = root.store()
     try:
         asked = processing.request(entry.name, entry.version, entry.size, 0, length)
-        answers: Any = compression.decoding(store, root.decompress, processing.most).read_many([asked])
+        answers: Any = unpacking(store, root.decompress, processing.most, archives=root.archives).read_many([asked])
         _, answer = next(answers, (asked, b""))
+        if isinstance(answer, Archive):
+            return _first_member(processing, answer, root, entry)
         answers.close()
         _, content, _ = processing.content(store, asked, answer, 0, length)
         if content is None:
@@ -277,6 +285,17 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
         return processing.sample(content, file, (0, length))
     except (BadContent, Vanished, Unreadable):
         return None
+
+
+def _first_member(processing: Processing, archive: Archive, root: Root, entry: Entry) -> bytes | pa.Table | None:
+    """The same for the first document of an archive that holds anything."""
+    with closing(archive):
+        for member in archive.members():
+            if member.size and not member.why:
+                content = archive.content(member, processing.most, processing.most).whole
+                path = f"{root.url.rstrip('/')}/{entry.name}!{member.name}"
+                return processing.sample(content, FileInfo(path, member.size, entry.version, entry.modified), (0, len(content)))
+    return None
 
 
 def _of_open_job(store: Store, log: Log, made: Request) -> tuple[str, pa.Schema | None] | None:

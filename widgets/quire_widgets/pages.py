@@ -75,9 +75,9 @@ def rows(page: Page) -> Grid:
     folder = folder_of(table["path"].tolist())
     header = ["path", "status", "from", "bytes", "commit", "reason"]
     found = [
-        (path.removeprefix(folder), state, f"{start:,}", format_size(length), commit, _cut(reason))
-        for path, state, start, length, commit, reason in zip(
-            *(table[c].tolist() for c in ("path", "state", "start", "length", "commit", "reason")), strict=True
+        (path.removeprefix(folder) + (f"!{member}" if member else ""), state, f"{start:,}", format_size(length), commit, _cut(reason))
+        for path, member, state, start, length, commit, reason in zip(
+            *(table[c].tolist() for c in ("path", "member", "state", "start", "length", "commit", "reason")), strict=True
         )
     ]
     header, found = _without(header, found, "from", "0")

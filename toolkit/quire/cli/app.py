@@ -79,6 +79,7 @@ _JOB = [
     click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined, if they must be held whole."),
     click.option("--decompress", help="auto, none or a codec (gzip, zstd, …); default: auto, but none for raw and functions."),
+    click.option("--archives", is_flag=True, help="Take the members of zip and tar archives as files of their own, path!member."),
     click.option(
         "--schema-evolution", default="refuse", show_default=True, help="refuse or add: columns that the destination does not have yet."
     ),
@@ -371,7 +372,7 @@ def locate(dest: str, path: str, as_json: bool) -> None:
         return
     for x in found:
         where = f"{x.data_file} at {x.offset:,}+{x.skip:,}, {x.written:,} bytes" if x.data_file else (x.reason or "empty")
-        click.echo(printable(f"{x.path} [{x.start:,}, {x.start + x.length:,}) {x.state}: {where} (commit {x.commit})"))
+        click.echo(printable(f"{x.document} [{x.start:,}, {x.start + x.length:,}) {x.state}: {where} (commit {x.commit})"))
 
 
 @ledger.command("read")

@@ -40,6 +40,7 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay quarantined.")
 @click.option("--decompress", help="auto, none or a codec: how compressed files are taken; default: as before.")
+@click.option("--archives", is_flag=True, help="Also unpack archives that the run has not taken as such.")
 @click.option("--text-options", help='How CSV files or JSON lines are read, as JSON: \'{"delimiter": ";"}\'; default: as before.')
 @click.option("--max-quarantined", type=int, help="Change nothing if more than this would stay in quarantine; up to it, also all.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")

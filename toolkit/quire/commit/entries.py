@@ -145,6 +145,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reduce: str = ""  # the function that all rows of a job went through together, after the transform
     by: str = ""  # the column by whose values the rows lie in directories
     decompress: str = ""  # how compressed files were taken, where that is not what is usual for the transform
+    archives: bool = False  # whether the members of archives were taken as documents, where archives could be kept as they are
 
     @property
     def said(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -63,12 +64,37 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     if odd.num_rows:
         among = odd.column("path").combine_chunks()
         rows = rows.filter(pc.is_in(rows.column("path"), among))
+        whole = _in_parts(odd, rows, found)
+        odd = odd.filter(pa.array(~whole))
+    if odd.num_rows:
+        among = odd.column("path").combine_chunks()
+        rows = rows.filter(pc.is_in(rows.column("path"), among))
         rare = pa.array(["quarantined", PURGING])  # of these alone more is to be known
         lacking = [c for c in ("fingerprint", "records", "tries", "reason") if c not in rows.schema.names]
         if lacking and pc.any(pc.is_in(rows.column("state"), rare)).as_py():
             rows = fold.rows(store, (*COLUMNS, *also, *lacking), among=among)
         _sort_out(odd, rows, found)
     return found
+
+
+def _in_parts(files: pa.Table, rows: pa.Table, found: Remaining) -> np.ndarray:
+    """Which files are covered by rows that follow one another, all of the version that is there: so are archives, each by many."""
+    file_of = pc.index_in(rows.column("path"), files.column("path").combine_chunks())
+    same = pc.equal(rows.column("version"), files.column("version").take(file_of))
+    at, starts = file_of.to_numpy(), rows.column("start").to_numpy()
+    order = np.lexsort((starts, at))
+    at, starts = at[order], starts[order]
+    ends = starts + rows.column("length").to_numpy()[order]
+    good = pc.and_(same, pc.is_in(rows.column("state"), pa.array(["done", "mark", "quarantined"]))).to_numpy()[order]
+    first = np.diff(at, prepend=-1) != 0
+    good &= starts == np.where(first, 0, np.roll(ends, 1))
+    last = np.diff(at, append=-1) != 0
+    good &= ~last | (ends == files.column("size").to_numpy()[at])
+    whole: np.ndarray = np.bincount(at[~good], minlength=files.num_rows) == 0
+    aside = pc.equal(rows.column("state"), "quarantined").to_numpy()[order]
+    vain = np.bincount(at[~aside], minlength=files.num_rows) == 0
+    found.done, found.quarantined = found.done + int(whole.sum()), found.quarantined + int((whole & vain).sum())
+    return whole
 
 
 def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:

@@ -23,7 +23,7 @@ from quire.formats import lines, parquet
 from quire.storage import Store
 
 _COLUMNS = ["path", "version", "start", "length", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint",
-            "state", "reason"]  # fmt: skip
+            "state", "reason", "member"]  # fmt: skip
 LONG = 4 << 20  # bytes; a longer record goes through in pieces
 
 

@@ -28,6 +28,7 @@ SAID = pa.schema(
 )  # fmt: skip
 DELETING = "its source is deleted since version "  # and the version that the purge was planned from
 DECODED = "decoded from "  # and the codec of the file, of whose stored bytes the record is not
+UNENDED = "its last line had no newline"  # of a member of an archive: its record has one
 
 
 def gathered(rows: pa.Table) -> pa.ChunkedArray:
@@ -41,10 +42,16 @@ def ordinal(row: dict[str, Any]) -> int:
     return int(number) if row["state"] in FINISHED and number.isascii() and number.isdigit() else -1
 
 
+def how_made(row: dict[str, Any]) -> str:
+    """How the record of a gathered row was made, as `reason` says it, whatever a purge says there of its source."""
+    before, _, after = (row["reason"] or "").partition("; ")
+    return "" if row["state"] not in GATHERED else after if before.startswith(DELETING) else row["reason"] or ""
+
+
 def how_decoded(row: dict[str, Any]) -> str:
     """How the record of a gathered row came out of its file, as `reason` says it; empty: it holds the file's own bytes, or of them."""
-    before, said, codec = (row["reason"] or "").partition(DECODED)
-    return said + codec if row["state"] in GATHERED and (not before or before.startswith(DELETING)) else ""
+    found = how_made(row)
+    return found if found.startswith(DECODED) else ""
 
 
 def generations(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:

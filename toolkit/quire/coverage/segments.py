@@ -4,7 +4,8 @@ A row says that a range of a version of a file is covered, how (`done`, `quarant
 its record lies: data file, `offset` (of the frame; in Parquet the row's number), `skip` (bytes within the decompressed frame),
 `written` bytes, `records` (lines or rows) and their xxh3-64. `carried`: it was taken over from a data file that this attempt's job
 removes. `tries`: how often a file that is quarantined was read. `fingerprint`: of the source's bytes (see `tails`), where
-files may be appended to. A row in state `held` stands for a last line without newline that was not taken.
+files may be appended to. `member`: of an archive, the document for which the row stands, "" where it stands for the archive itself
+(see `engine.kinds.archived`). A row in state `held` stands for a last line without newline that was not taken.
 
 A piece of a checkpoint (`PIECE`) holds the rows of many segments that have paths of a range, each with its commit and attempt; `folder`:
 the directory that its task was kept apart for, where no data file's name says it; `quarantine`: of a record that a function has
@@ -42,6 +43,7 @@ SCHEMA = pa.schema(
         pa.field("carried", pa.bool_(), False),
         pa.field("tries", pa.int64()),
         pa.field("fingerprint", pa.uint64()),
+        pa.field("member", pa.string()),
     ]
 )
 PIECE = pa.schema(
@@ -53,6 +55,7 @@ PIECE = pa.schema(
         pa.field("quarantine", pa.string()),
     ]
 )
+LATER = ("member",)  # columns that segments had not from the beginning
 # Row groups are small enough to be skipped by their smallest and greatest path.
 ROW_GROUP = 20_000
 # Sorted paths share long beginnings, offsets and versions grow: deltas, not dictionaries.
@@ -60,6 +63,7 @@ _ENCODING = {
     "path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY", "start": "DELTA_BINARY_PACKED", "length": "DELTA_BINARY_PACKED",
     "offset": "DELTA_BINARY_PACKED", "skip": "DELTA_BINARY_PACKED", "written": "DELTA_BINARY_PACKED",
     "records": "DELTA_BINARY_PACKED", "checksum": "PLAIN", "fingerprint": "PLAIN", "tries": "DELTA_BINARY_PACKED",
+    "member": "DELTA_BYTE_ARRAY",
 }  # fmt: skip
 _DICTIONARY = ["state", "reason", "data_file", "commit", "attempt", "folder", "quarantine"]
 
@@ -84,7 +88,7 @@ class SegmentWriter:
             level = 3
             if self.schema is not SCHEMA:
                 # A piece is read more often than it is written: as plain text paths are a third longer, and read five times as fast.
-                encoding, level = encoding | {"path": "PLAIN", "version": "PLAIN"}, 1
+                encoding, level = encoding | {"path": "PLAIN", "version": "PLAIN", "member": "PLAIN"}, 1
             self._writer = pq.ParquetWriter(
                 self._out, self.schema, compression="zstd", compression_level=level, column_encoding=encoding, write_statistics=["path"],
                 use_dictionary=[c for c in _DICTIONARY if c in self.schema.names],
@@ -115,7 +119,7 @@ def read(
     schema = PIECE if piece else SCHEMA
     try:
         # A piece is long: for a few paths, only the row groups that may hold them are read.
-        file = OwnParquet(stored(store, name) if piece and first and first == last else store.get(name), schema)
+        file = OwnParquet(stored(store, name) if piece and first and first == last else store.get(name), schema, LATER)
         groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last)]
         table = file.read(columns, groups) if among is None else _among(file, columns, groups, among)
         _check_places(table)
@@ -165,7 +169,7 @@ def _between(among: pa.Array, first: str, last: str) -> pa.Array:
 def steps(store: Store, name: str) -> list[tuple[str, int]]:
     """The smallest path and the rows of each row group of a segment or a piece, as its end tells them."""
     try:
-        file, found = OwnParquet(stored(store, name), SCHEMA), list[tuple[str, int]]()
+        file, found = OwnParquet(stored(store, name), SCHEMA, LATER), list[tuple[str, int]]()
         for i, group in enumerate(file.groups):
             least = file.file.chunks[i]["path"].least
             found.append((pc.min(file.read(["path"], [i]).column("path")).as_py() if least is None else least.decode(), group.num_rows))

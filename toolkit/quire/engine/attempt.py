@@ -105,6 +105,7 @@ class Attempt:
         given = json.loads(text)
         self.quarantined.tried[at] = max([0, *(each[2] for each in given)])
         self.quarantined.names.update((at, each[3]) for each in given if len(each) > 3 and each[3])
+        self.quarantined.members.update((at, each[4]) for each in given if len(each) > 4 and each[4])
         return self.replaced.add(at, given)
 
     def defer(self, at: At, e: Vanished) -> None:

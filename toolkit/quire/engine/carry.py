@@ -18,7 +18,7 @@ from quire.sources.transforms.functions import WrongTypeError
 if TYPE_CHECKING:
     from quire.engine.attempt import Attempt
 
-_COLUMNS = ("path", "version", "start", "length", "state", "reason", "fingerprint")
+_COLUMNS = ("path", "version", "start", "length", "state", "reason", "fingerprint", "member")
 
 
 def carry(attempt: Attempt) -> None:

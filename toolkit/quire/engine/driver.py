@@ -34,6 +34,7 @@ from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
 from quire.sources.files import Root
+from quire.sources.members import identified
 from quire.sources.transforms import schemas
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
@@ -212,8 +213,9 @@ class _Call:
                 self.held += task.stats.held
                 self.taken_up.update({u.path for u in task.coverage.uncovers})
                 if task.stats.quarantined and len(examples := self.done.examples) < EXAMPLES and task.coverage.segment:
-                    rows = segments.read(store, task.coverage.segment, ["path", "start", "state", "reason"]).to_pylist()
-                    examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "quarantined"]
+                    rows = segments.read(store, task.coverage.segment, ["path", "start", "state", "reason", "member"]).to_pylist()
+                    aside = [r for r in rows if r["state"] == "quarantined"]
+                    examples += [(identified(self.kind.split(r["path"], r["start"]), r["member"]), r["reason"]) for r in aside]
         self.taken_up.update({item.path for item in left})
         self.left.update({item.path: item.why for item in left})
         return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
@@ -351,5 +353,5 @@ def _check_marks(log: Log, request: Request) -> None:
 
 
 def _split(spec: Spec) -> str:
-    said = {"split": spec.split, "partition_by": spec.by, "decompress": spec.decompress}
+    said = {"split": spec.split, "partition_by": spec.by, "decompress": spec.decompress, "archives": spec.archives}
     return "".join(f", {name} {value!r}" for name, value in said.items() if value)

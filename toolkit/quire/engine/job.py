@@ -36,6 +36,7 @@ from quire.errors import (
 )
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
 from quire.progress import Part, Phase, Progress
+from quire.sources.members import identified
 from quire.sources.transforms import columns, schemas
 from quire.sources.transforms.widening import DiffersError
 from quire.spark.runner import Failure, Runner
@@ -365,10 +366,10 @@ def _first_quarantined(log: Log, tasks: list[Task]) -> str:
     for task in tasks:
         if task.stats.quarantined and task.coverage.segment:
             try:
-                rows = read(log.store, task.coverage.segment, ["path", "state", "reason"]).to_pylist()
+                rows = read(log.store, task.coverage.segment, ["path", "state", "reason", "member"]).to_pylist()
             except FormatError:  # another driver has given the job up, or dropped the task, and cleaned
                 continue
-            return next((f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "quarantined"), "")
+            return next((f"{identified(r['path'], r['member'])}: {r['reason']}" for r in rows if r["state"] == "quarantined"), "")
     return ""
 
 

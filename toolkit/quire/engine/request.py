@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +29,8 @@ from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
 from quire.sources import files, transforms
-from quire.sources.compression import NONE, uncut
+from quire.sources.archives import uncut as archive_names
+from quire.sources.compression import AUTO, NONE, uncut
 from quire.sources.compression import by_spec as decoded_by
 from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
@@ -111,7 +113,7 @@ class Request:
             reader = convert.process.reader if isinstance(convert.process, Reading) else None
             columns = Columns(convert.transform, reader, convert.columns, convert.compression, convert.evolves)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
-        decodes = any(root.decompress != NONE for root in self.roots)
+        decodes = any(root.decompress != NONE or root.archives for root in self.roots)
         guessed = not ((known and not decodes) or self.convert.transform == "callable" or columns)
         estimate = Estimate(self.convert, not known) if guessed else None
         ratio, policy = None if guessed or columns else 1.0, dataclasses.replace(self.policy, supersede=supersede)
@@ -159,6 +161,7 @@ class Settings(TypedDict, total=False):
     change_detection: str
     max_file_size: str | int
     decompress: str | None
+    archives: bool
     schema: Any
     encoding: str
     delimiter: str
@@ -221,7 +224,8 @@ def build(
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
-    decompress: str | None = None, schema: Any = None, encoding: str = "auto", delimiter: str = ",", quote: str = '"', header: bool = True,
+    decompress: str | None = None, archives: bool = False, schema: Any = None, encoding: str = "auto", delimiter: str = ",",
+    quote: str = '"', header: bool = True,
     null_values: str | Iterable[str] | None = None, rescued: str | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
@@ -255,6 +259,7 @@ def build(
             )
     policy = Policy(on_append, on_change, flush)
     hidden, follow_links = flag(hidden, "hidden"), flag(follow_links, "follow_links")
+    archives = flag(archives, "archives")
     keep_messages, allow_nonempty = flag(keep_messages, "keep_messages"), flag(allow_nonempty, "allow_nonempty")
     whole(parts, "parts", 1, 100_000)
     refuse_needless(
@@ -281,7 +286,11 @@ def build(
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
         how = compression_mode(decompress, kind)
-        roots = tuple(dataclasses.replace(root, identity=change_detection, links=follow_links, decompress=how) for root in found)
+        as_asked = functools.partial(
+            dataclasses.replace, identity=change_detection, links=follow_links, decompress=how, archives=archives
+        )  # fmt: skip
+        roots = tuple(map(as_asked, found))
+    _check_archives(how, archives=archives)
     with about("dest"):
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         to = destination(dest, to_options)
@@ -308,7 +317,7 @@ def build(
         hash_function,
         target,
         convert.streams and not convert.holds and change_detection == "store",
-        uncut=uncut(how),
+        uncut=uncut(how) + archive_names(archives=archives),
         members=kind == "raw" and how == NONE,
     )
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
@@ -323,10 +332,11 @@ def build(
         **({"identity": change_detection} if change_detection != "store" else {}),
         **({"decompress": how} if how != NONE else {}),
         **evolution(adds=adds),
+        **({"archives": True} if archives else {}),
     }  # fmt: skip
     spec = Spec(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout,
-        decompress=decoded_by(how, kind),
+        decompress=decoded_by(how, kind), archives=archives and kind in ("raw", "callable"),
     )  # fmt: skip
     made = Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
@@ -338,6 +348,13 @@ def build(
 def evolution(*, adds: bool) -> dict[str, Any]:
     """A job's intention to let the columns of its destination grow; another one says nothing of it."""
     return {"schema_evolution": "add"} if adds else {}
+
+
+def _check_archives(how: str, *, archives: bool) -> None:
+    """UsageError for a codec that all files have, where some are archives."""
+    if archives and how not in (NONE, AUTO):
+        with about("archives"):
+            raise UsageError(f"decompress={how!r} takes all files by one codec, and archives=True does not. Say decompress='auto'.")
 
 
 def _texts(given: Any) -> Any:
@@ -363,7 +380,7 @@ def _of_text(made: Request, reader: text.Reader, reads: str) -> Request:
     spec = replace(made.spec, kind=SPLITS, split=reader.split, decompress=decoded_by(how, convert.transform, reader.split))
     return dataclasses.replace(
         made.named(spec, schema="" if reader.columns is None else schemas.text(reader.columns), reads=reads),
-        convert=dataclasses.replace(convert, process=Reading.by(reader, convert.max_file_size, uncut(how)), columns=reader.columns),
+        convert=dataclasses.replace(convert, process=Reading.by(reader, convert.max_file_size, cut.uncut), columns=reader.columns),
         cut=dataclasses.replace(
             cut, streams=ranges, longest=min(RANGE, convert.max_file_size), uncut=("",) if reader.wide else cut.uncut, wide=True
         ),

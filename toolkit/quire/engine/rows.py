@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """The columns of a segment, in an order in which one says no more than one has to; without a record of its own it has the last six."""
+    """The columns of a segment, in an order in which one says no more than one has to; without a record of its own it has the last ones."""
 
     path: str
     version: str
@@ -53,6 +53,7 @@ class LedgerRow(NamedTuple):
     data_file: str | None = None
     offset: int | None = None
     skip: int | None = None
+    member: str | None = None
 
 
 class SegmentRows:
@@ -74,7 +75,7 @@ class SegmentRows:
             self.bare += parts
             return
         first, *rest = parts
-        self.written.append(LedgerRow(*first[:8], *record))
+        self.written.append(LedgerRow(*first[:8], *record, member=first.member))
         if rest:
             self._riders[first[:3]] = rest
 
@@ -93,9 +94,9 @@ class SegmentRows:
         if rows:
             places = self.output.places([row.records for row in rows])
             for row, *place in zip(rows, *places, strict=True) if self._riders else ():
-                self.bare += (LedgerRow(*rider[:11], *place) for rider in self._riders.pop(row[:3], ()))
+                self.bare += (LedgerRow(*rider[:11], *place)._replace(member=rider.member) for rider in self._riders.pop(row[:3], ()))
             unknown = {"written": None, "checksum": None} if self.output.waits else {}
-            tables.append(self._table({**_columns(rows), **dict(zip(LedgerRow._fields[11:], places, strict=True)), **unknown}, n))
+            tables.append(self._table({**_columns(rows), **dict(zip(LedgerRow._fields[11:14], places, strict=True)), **unknown}, n))
         if self.bare:
             tables.append(self._table(_columns(self.bare), len(self.bare)))
             self.bare = []

@@ -12,6 +12,7 @@ from quire.coverage.quarantine import QuarantineWriter, Shelf
 from quire.coverage.tails import WAITED
 from quire.engine.rows import LedgerRow, SegmentRows
 from quire.planning.changes import EMPTY
+from quire.sources.members import BrokenArchive
 from quire.sources.transforms.content import BadContent
 from quire.storage import Store
 
@@ -86,6 +87,7 @@ class Quarantined:
         self.writer, self.shelf = QuarantineWriter(), Shelf(store)
         self.tried: dict[At, int] = {}  # how often a split was read before
         self.names: dict[At, str] = {}  # of a split that is one quarantined record: its quarantine file
+        self.members: dict[At, str] = {}  # and the member of an archive that it is of
 
     def tries(self, at: At) -> int:
         """How often a split was read, with this time."""
@@ -95,9 +97,11 @@ class Quarantined:
         """The quarantined record that a split is, as its quarantine file has it; None where that has gone."""
         return self.shelf.one(self.names[path, start], path, version, start)
 
-    def split(self, path: str, version: str, span: tuple[int, int], e: Exception) -> None:
-        """A split that cannot be read or parsed, or that the user's function does not take."""
-        self.rows.bare.append(LedgerRow(path, version, *span, "quarantined", why(e), self.tries((path, span[0]))))
+    def split(self, path: str, version: str, span: tuple[int, int], e: Exception, member: str | None = None) -> None:
+        """A split that cannot be read or parsed, or that the user's function does not take; of an archive it may be a `member`."""
+        member = "" if member is None and isinstance(e, BrokenArchive) else member
+        row = LedgerRow(path, version, *span, "quarantined", why(e), self.tries((path, span[0])), member=member)
+        self.rows.bare.append(row)
         self.tally.quarantined_files += 1
         if isinstance(e, BadContent) and e.differs:
             self.differs = self.differs or f"{path}: {e.differs}"

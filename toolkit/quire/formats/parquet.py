@@ -275,16 +275,17 @@ class OwnParquet:
     """A plan, a segment or the tasks of an entry: quire's own Parquet, which somebody may have forged.
 
     Its columns are those of `schema`, else ValueError; rows are decoded a little at a time, so that a file of a few bytes that
-    means a few gigabytes is noticed before these are there.
+    means a few gigabytes is noticed before these are there. Columns that came `later` have no values in files that are older.
     """
 
-    def __init__(self, data: bytes | _StoredFile, schema: pa.Schema) -> None:
+    def __init__(self, data: bytes | _StoredFile, schema: pa.Schema, later: Sequence[str] = ()) -> None:
         size = len(data) if isinstance(data, bytes) else data.size
         self.schema, self._left = schema, _FREE + _GROWTH * size
         self.file = ParquetFile(pa.BufferReader(data) if isinstance(data, bytes) else data)
         self.groups = [self.file.metadata.row_group(i) for i in range(self.file.num_row_groups)]
         found = self.file.schema_arrow
-        for field in schema:
+        self._lacking = {name for name in later if name not in found.names}
+        for field in (field for field in schema if field.name not in self._lacking):
             if found.names.count(field.name) != 1 or found.field(field.name).type != field.type:
                 raise ValueError(f"it has no column {field.name!r} of {field.type}")
         if found.names != [self.file.metadata.schema.column(i).path for i in range(len(self.file.metadata.schema))]:
@@ -299,17 +300,20 @@ class OwnParquet:
     def batches(self, columns: Sequence[str], groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
         """The same, up to 20,000 rows at a time."""
         wanted, groups = self._of(columns), list(groups)
-        for batch in self.file.iter_batches(self._at_once(wanted, groups), groups, wanted.names):
+        there = [name for name in wanted.names if name not in self._lacking] or self.schema.names[:1]
+        for batch in self.file.iter_batches(self._at_once(there, groups), groups, there):
             self._left -= batch.nbytes
             if self._left < 0:
                 raise ValueError("it means many times the bytes that it has")
-            yield _checked(batch.select(wanted.names), wanted)
+            n = batch.num_rows
+            columns = [pa.nulls(n, f.type) if f.name in self._lacking else batch.column(f.name) for f in wanted]
+            yield _checked(pa.record_batch(columns, wanted.names), wanted)
 
-    def _at_once(self, wanted: pa.Schema, groups: Sequence[int]) -> int:
+    def _at_once(self, wanted: Sequence[str], groups: Sequence[int]) -> int:
         """How many rows may be decoded together: one value may be as long as its column, and stand in every row."""
         if all(0 <= self.groups[i].total_byte_size * self.groups[i].num_rows <= min(_FREE, self._left) for i in groups):
             return 20_000  # all of it is small, and its chunks need no look
-        chunks = [self.file.chunks[i][name] for i in groups for name in wanted.names]
+        chunks = [self.file.chunks[i][name] for i in groups for name in wanted]
         if max((c.size for c in chunks), default=0) > self._left:
             raise ValueError("it means many times the bytes that it has")
         # Unless the bytes of the rows follow one another.

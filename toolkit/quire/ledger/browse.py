@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATES = ("done", "quarantined", "held", "mark", "lost", *FINISHED)
-COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file"]
+COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file", "member"]
 COUNTED = 1_000_000  # rows that are looked at beyond a page, only to count them
 AT_ONCE = 8  # segments
 ROWS_AT_ONCE = 1_000_000
@@ -46,7 +46,7 @@ _END = "\U0010ffff"
 class Page:
     """Some rows of a ledger, those of the newest commits first.
 
-    table     one row each: path, version, start, length, state, reason, data_file, commit
+    table     one row each: path, version, start, length, state, reason, data_file, member (of an archive), commit
     offset    how many rows that match come before them
     total     how many match; where `complete` is False there are at least so many
     """

@@ -23,6 +23,7 @@ from quire.errors import FormatError, QuireError, StorageError, scrub
 from quire.formats import lines, parquet
 from quire.planning.listing import EXAMPLES
 from quire.sources import transforms
+from quire.sources.archives import Archive, unpacking
 from quire.sources.compression import CONTENT, NONE, Answer, Decoded, decoding, of_spec
 from quire.sources.files import Root, located
 from quire.sources.identity import by_content, identified
@@ -202,6 +203,10 @@ class Comparison:
             return
         by_store = dict[int, tuple[Store, list[Item]]]()
         for item in items:
+            if item[0][0]["member"] is not None:
+                if self._agrees(item):
+                    yield item
+                continue
             store = self.sources.at(item[0][0]["path"])[0]
             by_store.setdefault(id(store), (store, []))[1].append(item)
         for store, mine in by_store.values():
@@ -225,7 +230,7 @@ class Comparison:
         """The checksum of what would be written for the file as it is now; None, and the reason is kept, where there is none."""
         path = item[0][0]["path"]
         try:
-            return self._converted(path, item[1], content)
+            return self._converted(_info(path, item[1]), content)
         except Vanished:
             self.found.stay(path, CHANGED)
         except BadContent as e:
@@ -234,10 +239,49 @@ class Comparison:
             self.found.stay(path, REFUSED, str(e))
         return None
 
-    def _converted(self, path: str, entry: Entry, content: Answer) -> int:
+    def _agrees(self, item: Item) -> bool:
+        """Whether each member of an archive has the record that would be written for it now; else the reason is kept."""
+        rows, entry = item
+        path = rows[0]["path"]
+        try:
+            store, name = self.sources.at(path)
+            request = ReadRequest(name, entry.version, entry.size, 0, entry.size)
+            with closing(unpacking(store, self.decodes, archives=True).read_many([request])) as answers:
+                why = self._differs(next(answers)[1], rows, entry)
+        except Vanished:
+            why = CHANGED, ""
+        except BadContent as e:
+            why = DIFFERS, e.reason
+        except (Unreadable, StorageError, FormatError) as e:
+            why = REFUSED, str(e)
+        if why is not None and why[0]:  # else it is said
+            self.found.stay(path, *why)
+        return why is None
+
+    def _differs(self, answer: Any, rows: list[Row], entry: Entry) -> tuple[str, str] | None:
+        if isinstance(answer, Vanished | Unreadable | BadContent):
+            raise answer
+        if not isinstance(answer, Archive):
+            return DIFFERS, "it is not an archive"
+        by_number, path = {row["start"]: row for row in rows if row["member"]}, rows[0]["path"]
+        with closing(answer):
+            for member in answer.members():
+                row = by_number.pop(member.number, None)
+                if row is None or row["member"] != member.name:
+                    return DIFFERS, member.name
+                content = answer.content(member, self.convert.holds_at_most, self.convert.max_file_size)
+                would_be = self._converted(_info(f"{path}!{member.name}", entry), content)
+                written = self._written([row])
+                if written is None:
+                    return "", ""
+                if written != would_be:
+                    return DIFFERS, member.name
+        return (DIFFERS, "members of it are gone") if by_number else None
+
+    def _converted(self, info: FileInfo, content: Answer) -> int:
         pieces = _pieces(content)
         if not self.convert.streams:
-            made = self.convert.records(b"".join(pieces), FileInfo(path, entry.size, entry.version, entry.modified))
+            made = self.convert.records(b"".join(pieces), info)
             return xxhash.xxh3_64_intdigest(made) if isinstance(made, bytes) else parquet.checksum(made)
         digest, last = xxhash.xxh3_64(), b"\n"
         for piece in pieces:
@@ -305,6 +349,10 @@ def since(log: Log, fold: Fold) -> tuple[set[str], set[str]]:
                 uncovered.update(u.path for u in task.coverage.uncovers)
                 removed.update(task.coverage.removes)
     return uncovered, removed
+
+
+def _info(path: str, entry: Entry) -> FileInfo:
+    return FileInfo(path, entry.size, entry.version, entry.modified)
 
 
 def _pieces(content: Answer) -> Iterator[bytes]:

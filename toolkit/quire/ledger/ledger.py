@@ -25,7 +25,7 @@ from quire.commit.held import Held
 from quire.commit.kept import with_kept
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
-from quire.coverage.finished import FINISHED, GATHERED, generations, how_decoded
+from quire.coverage.finished import FINISHED, GATHERED, UNENDED, generations, how_decoded, how_made
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.ranges import Known
@@ -33,7 +33,7 @@ from quire.engine.driver import check_destination
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, quoted, scrub
 from quire.formats import lines, parquet
 from quire.interrupts import all_interruptible
-from quire.ledger import tables
+from quire.ledger import members, tables
 from quire.ledger.browse import Pages
 from quire.ledger.claims import Claims
 from quire.ledger.export import Exports
@@ -44,6 +44,7 @@ from quire.ledger.verify import Item, Verified, strays, verify
 from quire.planning.plan import evenness
 from quire.sources.keys import ROWS
 from quire.sources.keys import keys as keys_of
+from quire.sources.members import identified
 from quire.spark.runner import runner_of
 from quire.storage import connect, destination
 from quire.storage.within import is_table
@@ -107,7 +108,7 @@ class Location:
     """Where one file, or one range of a long file, is.
 
     `offset` is the record's byte in the data file (compressed: its frame's; Parquet: its first row's number), `skip` the bytes
-    to leave out after it, `written` its bytes there, `checksum` their xxh3-64.
+    to leave out after it, `written` its bytes there, `checksum` their xxh3-64. `member`: of an archive, the document that it is.
     """
 
     path: str
@@ -124,6 +125,12 @@ class Location:
     checksum: str | None
     commit: int
     attempt: str = ""
+    member: str | None = None
+
+    @property
+    def document(self) -> str:
+        """The path, or of a member of an archive `path!member`, as `Ledger.read` takes it."""
+        return identified(self.path, self.member)
 
 
 @all_interruptible
@@ -253,14 +260,16 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
 
     # -------------------------------------------------------------------------------------------------------- from the segments
     def locate(self, path: str | os.PathLike[str]) -> list[Location]:
-        """Where a source file is: one `Location`, or one for each range of a long file. UsageError if the ledger does not know it.
+        """Where a source file is: one `Location`, or one for each range of a long file, or each member of an archive.
+
+        A member alone is `path!member` (of several with one name, `path!member!start`). UsageError if the ledger does not know it.
 
         Where several files have had that path, as those before were purged, these come first, in their order (state "purged").
         `inspect.locations(path)` is the same as a table.
         """
         keys = self._keys(path)
         for key in keys:
-            rows = self._fold.rows(self._store, _PLACE, key, key)
+            rows = members.rows(self._fold, self._store, _PLACE, key)
             if rows.num_rows:
                 rows = rows.set_column(rows.schema.get_field_index("checksum"), "checksum", tables.in_hex(rows.column("checksum")))
                 return [Location(**row) for row in self._said([row for mine in generations(rows.to_pylist()) for row in mine])]
@@ -300,6 +309,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
         """
         found = self._one(self.locate(path), version)
+        found = members.one(found, self._keys(path), path)
         part = next((x for x in found if x.state == "quarantined"), None)
         if part is not None and any(x.state in GATHERED and x.data_file for x in found):
             raise QuireError(
@@ -333,6 +343,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
 
     def _ended(self, found: list[Location]) -> bool:
         """Whether the last line of a file had no newline, and was given one."""
+        if found[0].member is not None:
+            return any(how_made(asdict(x)) == UNENDED for x in found)
         spec = self._log.spec(self.version)
         more = [(x.written or 0) - x.length for x in found]
         # Ranges of one version end where lines do, and only the last line may lack its end; of several, any may have been given one.
@@ -447,6 +459,8 @@ _SIZED = re.compile(r"(?:-?[0-9]{1,20}|xxh3-128:[0-9a-f]+)-([0-9]{1,20})(?:-[0-9
 
 def _check_whole(found: list[Location]) -> None:
     """Refuse to give the beginning of a file for all of it: of a long file, a range may not have been gathered."""
+    if found[0].member is not None:  # which is whole or not at all
+        return
     done = [x for x in found if x.state != "held"]
     at, said = 0, _SIZED.fullmatch(found[-1].version)
     for x in done:

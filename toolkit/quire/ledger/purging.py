@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.log import Log
-from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, how_decoded, ordinal
+from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, how_made, ordinal
 from quire.coverage.fold import Source
 from quire.coverage.tails import mark, prefix, reread
 from quire.errors import FormatError, StorageError
@@ -35,7 +35,7 @@ from quire.planning.drops import put_table
 from quire.storage import Entry, Unreadable, Vanished, connect, remove_version
 
 ROWS = 10_000  # that are looked at together
-_COLUMNS = [*KEY, "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint", "tries"]
+_COLUMNS = [*KEY, "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint", "tries", "member"]
 
 
 def verify(job: Purging, source: Source) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class _Task:
         """Say a file's rows to be in a state."""
         number = self.job.fold.version if state == PURGING else max(ordinal(row) for row in rows)
         for row in rows:
-            reason = "; ".join(filter(None, (f"{DELETING}{number}" if state != "done" else "", how_decoded(row))))
+            reason = "; ".join(filter(None, (f"{DELETING}{number}" if state != "done" else "", how_made(row))))
             mark = self.comparison.marks.get(row["path"]) if row["fingerprint"] is None and len(rows) == 1 else row["fingerprint"]
             self.said.append({**{name: row[name] for name in KEY}, "state": state, "reason": reason,
                               "data_file": row["data_file"] or "", "fingerprint": mark})  # fmt: skip
@@ -121,6 +121,8 @@ class _Task:
         """Know by which bytes each row of a file is told from those of another one; False: it cannot be read, and stays."""
         path = rows[0]["path"]
         store, name = self.sources.at(path)
+        if rows[0]["member"] is not None:  # an archive is never told from a beginning of it: one that has grown is another one
+            return True
         try:
             for row in rows:
                 if row["fingerprint"] is None and row["length"] and not (len(rows) == 1 and path in self.comparison.marks):
@@ -158,7 +160,7 @@ class _Task:
                 self.found.stay(path, CHANGED)
                 if mine[0]["state"] == PURGING:
                     self._another(mine)
-            elif at != entry.size or (self.comparison.compares and not self.comparison.convert.streams):
+            elif at != entry.size or (mine[0]["member"] is None and self.comparison.compares and not self.comparison.convert.streams):
                 self.found.stay(path, PARTLY)
             else:
                 yield mine, entry

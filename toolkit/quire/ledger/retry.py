@@ -19,6 +19,7 @@ from quire.coverage.fold import Fold, fold
 from quire.coverage.quarantine import KEPT
 from quire.engine.closers import Reduce
 from quire.errors import UsageError, about, quoted, scrub
+from quire.ledger import members
 from quire.ledger.identifiers import place_of
 from quire.ledger.job import Change, Changed, Dest, PlannedChange, not_named, spec_of
 from quire.planning.drops import put_table
@@ -43,7 +44,7 @@ MAX_ATTEMPTS = 5
 LOOKING = 32  # looks at sources at once
 ROWS = 20_000  # in a run
 OUTSIDE = "it lies in no source that this call names: name that, too, if it is yours"
-_COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries", "records"]
+_COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries", "records", "member"]
 
 
 def retry(
@@ -83,25 +84,31 @@ def retry(
 def choice(
     url: str, store: Store, by_where: Callable[[Fold], Any] | None, paths: Sequence[Sequence[str]] | None
 ) -> Callable[[Fold], pa.Table]:  # fmt: skip
-    """Chooses of the quarantine: the rows of a condition, or of `paths`, each by the keys that it may have; else all of it."""
+    """Chooses of the quarantine: the rows of a condition, or of `paths`, each by the keys that it may have; else all of it.
+
+    A path may be that of a member of an archive, `path!member`.
+    """
 
     def chosen(folded: Fold) -> pa.Table:
         rows = quarantined_rows(Log(store).refresh(), folded, folded.version)
         if by_where is not None:
             place = ["path", "version", "start"]
             with one_line():
-                wanted = {tuple(row.values()) for row in to_arrow(by_where(folded).select(*place)).to_pylist()}
-            return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
+                chosen_by = {tuple(row.values()) for row in to_arrow(by_where(folded).select(*place)).to_pylist()}
+            return rows.filter(pa.array([tuple(row.values()) in chosen_by for row in rows.select(place).to_pylist()], pa.bool_()))
         if paths is None:
             return rows
-        rows = rows.filter(pc.is_in(rows.column("path"), pa.array(sorted({key for keys in paths for key in keys}), pa.string())))
-        there = set(rows.column("path").to_pylist())
+        wanted, there = {key for keys in paths for key in keys}, set(rows.column("path").to_pylist())
+        found = [
+            rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(wanted), pa.string()))),
+            members.of(rows, sorted(wanted - there)),
+        ]
         for keys in paths:
-            if there.isdisjoint(keys) and not any(folded.rows(store, ["path"], key, key).num_rows for key in keys):
+            if there.isdisjoint(keys) and not any(members.known(folded, store, key) for key in keys):
                 raise UsageError(
                     f"{keys[-1]} is not in the ledger of {url}: there is nothing to retry. ledger.inspect.quarantined() lists what is."
                 )
-        return rows
+        return pa.concat_tables(found)
 
     return chosen
 
@@ -176,8 +183,11 @@ def _by_root(dest: Dest, log: Log, rows: list[dict[str, Any]], sources: Sequence
     for root in sources:
         found_here = by_source[root.url]
         identity = "content" if any(by_content(row["version"]) for row in found_here) else "store"
-        for folder, mine in _by_folder(found_here):
-            yield replace(root, identity=identity), folder, list(_splits(root.store(), mine, left, keeps=keeps))
+        for archives in (False, True):
+            as_before = [row for row in found_here if (row["member"] is not None) == archives]
+            here = replace(root, identity=identity, archives=archives or root.archives)
+            for folder, mine in _by_folder(as_before):
+                yield here, folder, list(_splits(root.store(), mine, left, keeps=keeps))
     for place, found_here in sorted(held.items()):
         for folder, mine in _by_folder(found_here):
             yield Unread(place), folder, [_split(row, row["version"], row["start"] + row["length"], 0) for row in mine]
@@ -250,7 +260,8 @@ def _splits(store: Store, fresh: list[dict[str, Any]], left: list[tuple[str, str
 
 
 def _split(row: dict[str, Any], version: str, size: int, modified: int) -> dict[str, Any]:
-    replaces = [row["version"], [(row["start"], row["length"])], row["tries"] or 1, *([row["quarantine"]] if row["quarantine"] else [])]
+    replaces = [row["version"], [(row["start"], row["length"])], row["tries"] or 1]
+    replaces += [row["quarantine"], row["member"] or ""] if row["quarantine"] else []
     return {
         "path": row["path"], "size": size, "version": version, "modified": modified, "start": row["start"], "length": row["length"],
         "replaces": json.dumps([replaces]), "follows": None,

@@ -48,7 +48,7 @@ def _schema(texts: str, **others: pa.DataType) -> pa.Schema:
 
 
 _IN_SQL = {_TEXT: "string", _WHOLE: "long", pa.timestamp("us", "UTC"): "timestamp"}
-_ROW = _schema("path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt")
+_ROW = _schema("path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt member")
 
 # The tables that users see, by the method of `ledger.inspect`. Sizes are in bytes; `started` is in UTC.
 TABLES: Mapping[str, pa.Schema] = {
@@ -58,7 +58,7 @@ TABLES: Mapping[str, pa.Schema] = {
         started=pa.timestamp("ms", "UTC"), seconds=pa.float64(),
     ),
     "files": _schema("data_file #bytes #records #commit verb #task directory"),
-    "quarantined": _schema("path version #start #length reason #tries attempt #commit"),
+    "quarantined": _schema("path version #start #length reason #tries attempt #commit member"),
     "quarantined_records": _schema("path version #offset #length error message #tries content attempt #commit", content=pa.binary()),
     "coverage": _schema("#start #length state version #commit data_file reason"),
     "sizes": _schema("#up_to #files_before #bytes_before #files_after #bytes_after"),

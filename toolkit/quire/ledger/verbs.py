@@ -123,6 +123,7 @@ class Verbs:
         self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None, follow_links: bool = False,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", decompress: str | None = None,
+        archives: bool = False,
         text_options: Mapping[str, Any] | None = None, schema_evolution: str = "refuse", max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
         progress: bool | Callable[[ProgressEvent], object] = True,
@@ -139,6 +140,7 @@ class Verbs:
         max_attempts     a file that was read so often is left alone; None: without a limit
         max_file_size    a larger file stays quarantined, where it must be held whole
         decompress       how compressed files are taken; left out: as the destination's are
+        archives         also unpack archives that the run has not taken as such; those that it has are unpacked again in any case
         text_options     encoding, delimiter, quote, header, null_values and rescued of CSV files and JSON lines; left out: as last
         schema_evolution  of a function's rows with other columns than the destination's: "refuse" (they stay) | "add", as in a run
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
@@ -155,6 +157,8 @@ class Verbs:
         largest = parse_target(max_file_size, "max_file_size")
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
         said |= {} if decompress is None else {"decompress": decompress}
+        archives = flag(archives, "archives") or spec.archives
+        said |= {"archives": True} if archives else {}
         said |= {} if text_options is None else {"reads": retry.check_text_options(spec, text_options)}
         adds = choose(schema_evolution, request.EVOLUTION, "schema_evolution") == "add"
         refuse_needless(
@@ -174,7 +178,7 @@ class Verbs:
         how = compression.of_spec(spec.decompress, spec.transform, spec.split)
         how = how if decompress is None else compression.mode(decompress, spec.transform, spec.split)
         sources = tuple(
-            replace(root, links=follow, decompress=how) if isinstance(root, files.Root) else root
+            replace(root, links=follow, decompress=how, archives=archives) if isinstance(root, files.Root) else root
             for root in self._sources(source, options, spec)
         )
         done = retry.retry(dest, chosen, said, sources, self._target(), function, reduce, MORE if adds else "")

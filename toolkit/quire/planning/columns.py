@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, RefusedError, UsageError
 from quire.formats import measure
 from quire.formats.parquet import stored
-from quire.sources.compression import Decoded, decoding
+from quire.sources.archives import Archive, BrokenArchive, is_archive, unpacking
+from quire.sources.compression import NONE, Decoded
 from quire.sources.files import Root
 from quire.sources.transforms import BadContent, columnar, schemas, text, widening
 from quire.sources.transforms.text import Reader
@@ -34,6 +36,7 @@ WHOLE = 1 << 20  # bytes of a file that is read in one request, rather than by i
 SAMPLE = 8  # files of a listing whose columns are measured without their footers
 SAMPLES, SEARCHED = 64, 2_000  # files of text of which the columns are inferred, out of so many
 SAMPLED = 256 << 10  # bytes of each
+MEMBER = 256 << 20  # bytes of a member of an archive that is looked at
 STRANGE = 3  # of those that cannot be read, which a plan names
 
 Counted = list[list[Any]]  # schemas, serialised, each with how many files have it
@@ -53,9 +56,10 @@ class Columns:
         """The columns of a plan's files, or of some of them; those that cannot be read are told when they are gathered."""
         prefix, store = len(root.url.rstrip("/")) + 1, root.store(again)
         if self.reader is None:
-            found = _footers(self.kind, store, prefix, rows, written)
+            found = _footers(self.kind, _opened(store, prefix, rows, archives=root.archives), written)
         else:
-            decoded = decoding(store, root.decompress)  # a long one comes as a stream, of which the beginning is taken
+            # A long one comes as a stream, of which the beginning is taken.
+            decoded = unpacking(store, root.decompress, archives=root.archives)
             found = self._samples(self.reader, decoded, prefix, rows, written)
         return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in found.items()]
 
@@ -133,9 +137,9 @@ def _wide(there: pa.Field, new: pa.Field) -> pa.Field:
         return there
 
 
-def _footers(kind: str, store: Store, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
+def _footers(kind: str, files: Iterator[tuple[int, Any]], written: Written) -> Counter[pa.Schema]:
     found, measured = Counter[pa.Schema](), 0
-    for size, file in _opened(store, prefix, rows):
+    for size, file in files:
         try:
             found[columnar.schema_of(kind, file)] += 1
             if kind == "parquet" and measured < SAMPLE:
@@ -153,6 +157,12 @@ def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, 
     requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size in zip(paths, *others, strict=True)]
     with closing(store.read_many(requests)) as answers:
         for path, (request, answer) in zip(paths, answers, strict=True):
+            if isinstance(answer, Archive):
+                with suppress(Vanished, Unreadable):
+                    for member, found in islice(_documents(answer), SAMPLE):
+                        size = 0 if isinstance(found, BadContent) else len(found)
+                        yield f"{path}!{member}", size, found if isinstance(found, BadContent) else found[:SAMPLED], size <= SAMPLED
+                continue
             content = answer.content if isinstance(answer, Decoded) else answer
             with suppress(BadContent, Vanished, Unreadable):
                 if isinstance(content, bytes):
@@ -167,14 +177,41 @@ def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, 
                         yield path, request.size, beginning[:SAMPLED], False
 
 
-def _opened(store: Store, prefix: int, rows: pa.Table) -> Iterator[tuple[int, Any]]:
+def _documents(archive: Archive) -> Iterator[tuple[str, bytes | BadContent]]:
+    """The members of an archive, and what is in each, or what is wrong with it."""
+    with closing(archive), suppress(BrokenArchive):  # whoever takes it says that it is damaged
+        for member in archive.members():
+            if not member.why:
+                try:
+                    yield member.name, archive.content(member, MEMBER, MEMBER).whole
+                except BrokenArchive:
+                    raise
+                except BadContent as e:
+                    yield member.name, e
+
+
+def _packed(store: Store, request: ReadRequest) -> bool:
+    try:
+        return is_archive(store, request)
+    except (Vanished, Unreadable):
+        return False
+
+
+def _opened(store: Store, prefix: int, rows: pa.Table, *, archives: bool) -> Iterator[tuple[int, Any]]:
     short, long = list[ReadRequest](), list[ReadRequest]()
     for path, version, size, start in zip(*(rows.column(c).to_pylist() for c in ("path", "version", "size", "start")), strict=True):
         if size and not start:
             (short if size <= WHOLE else long).append(ReadRequest(path[prefix:], version, size, 0, size))
-    for request, content in store.read_many(short):
+    if archives:  # of which each is read as a whole
+        long, packed = [], [request for request in long if _packed(store, request)]
+        short += packed
+    for request, content in unpacking(store, NONE, archives=archives).read_many(short):
         with suppress(Vanished, Unreadable):
-            if not isinstance(content, Vanished | Unreadable):
+            if isinstance(content, Archive):
+                for _, found in _documents(content):
+                    if isinstance(found, bytes):
+                        yield len(found), pa.BufferReader(found)
+            elif not isinstance(content, Vanished | Unreadable | BadContent):
                 yield request.size, pa.BufferReader(content if isinstance(content, bytes) else b"".join(content))
     for request in long:
         try:

@@ -26,9 +26,10 @@ from quire.planning.deleted import Blind, ListedNames
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
-from quire.sources import compression, magic
+from quire.sources import archives, compression
 from quire.sources.files import Root, Selection, is_glob
 from quire.sources.identity import identified, with_stored
+from quire.sources.members import BLOCK
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
@@ -510,18 +511,20 @@ def _splits(
 
 
 def _whole(cut: Cut, root: Root, found: Listed, split: dict[str, Any]) -> bool:
-    """Whether a long file is compressed, though its name does not say so, or text in which no line can be found from the middle.
+    """Whether a long file is compressed, or an archive, though its name does not say so, or text with no lines to be found from the middle.
 
     A file that cannot be read now says later why.
     """
     kept = cut.members and split["length"] <= LONGEST
-    if root.decompress == compression.NONE and not kept and not cut.wide:
+    if root.decompress == compression.NONE and not kept and not cut.wide and not root.archives:
         return False
     size, name = split["size"], split["path"][len(root.url.rstrip("/")) + 1 :]
     try:
-        beginning = read(root.store(found.again), ReadRequest(name, split["version"], size, 0, min(size, magic.BEGINNING)))
+        beginning = read(root.store(found.again), ReadRequest(name, split["version"], size, 0, min(size, BLOCK)))
     except (Vanished, Unreadable):
         return False
+    if root.archives and archives.looks(beginning):
+        return True
     return compression.looks(beginning, compression.AUTO) or (cut.wide and encodings.is_wide(beginning))
 
 
@@ -573,6 +576,8 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
         return
     if not listing.estimate.of_all:  # what is not compressed is written as it is
         decoded = pc.match_substring_regex(rows.column("path"), compression.named(root.decompress))
+        if root.archives:
+            decoded = pc.or_(decoded, pc.match_substring_regex(rows.column("path"), archives.NAMED))
         plain = pc.sum(rows.filter(pc.invert(decoded)).column("length")).as_py() or 0
         found.written.sampled, found.written.sampled_out = found.written.sampled + plain, found.written.sampled_out + plain
         rows = rows.filter(decoded)
@@ -583,12 +588,15 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
     values = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
     chosen = [row for row in zip(*values, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
     requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
-    store = compression.decoding(root.store(found.again), root.decompress, ESTIMATED)
-    answers: Iterator[tuple[ReadRequest, compression.Answer]] = store.read_many(requests)
+    store = archives.unpacking(root.store(found.again), root.decompress, ESTIMATED, archives=root.archives)
+    answers: Iterator[tuple[ReadRequest, archives.Answer]] = store.read_many(requests)
     taken = made = 0
     for (path, version, size, modified), (_, answer) in zip(chosen, answers, strict=True):
         content = answer.content if isinstance(answer, compression.Decoded) else answer
-        if isinstance(content, bytes):
+        if isinstance(content, archives.Archive):
+            taken += size
+            made += _estimated(content)
+        elif isinstance(content, bytes):
             taken += size
             made += listing.estimate(content, FileInfo(path, size, version, modified))
         elif not isinstance(content, Vanished | Unreadable | BadContent):
@@ -597,3 +605,11 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
     weight = 1 if listing.estimate.of_all else (pc.sum(rows.column("length")).as_py() or 0) / max(taken, 1)
     found.written.sampled += int(taken * weight)
     found.written.sampled_out += int(made * weight)
+
+
+def _estimated(archive: archives.Archive) -> int:
+    """The bytes of the members of an archive."""
+    try:
+        return sum(member.size for member in archive.members())
+    except BadContent:
+        return 0

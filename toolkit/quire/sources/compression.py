@@ -27,7 +27,7 @@ from quire.sources import magic
 from quire.sources.transforms.columnar import NAMES as COLUMNAR
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import NAMES as TEXT
-from quire.storage import Content, ReadRequest, Store, Stream, Unreadable, Vanished
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
 AUTO, NONE = "auto", "none"
 CONTENT = "content"  # as AUTO, whatever names say
@@ -47,15 +47,18 @@ _DAMAGED = (OSError, EOFError, ValueError, lzma.LZMAError, *ARROW)
 
 
 class Decoded(NamedTuple):
-    """The content of a compressed file; as a stream it may raise BadContent at any time, beside what a store's may raise."""
+    """The content of a compressed file, or (without a codec) of a member of an archive.
+
+    As a stream it may raise BadContent at any time, beside what a store's may raise.
+    """
 
     codec: str
     content: bytes | Iterator[bytes]
 
     @property
-    def said(self) -> str:
-        """How the ledger tells that a record holds what a file decodes to, and not its bytes."""
-        return DECODED + self.codec
+    def said(self) -> str | None:
+        """How the ledger tells that a record holds what a file decodes to, and not its bytes; None: it holds these."""
+        return DECODED + self.codec if self.codec else None
 
     @property
     def whole(self) -> bytes:
@@ -111,16 +114,18 @@ def decoding(store: Store, mode: str, most: int | None = None) -> Store:
 
     most    decoded bytes of a file that has to be held as a whole: BadContent above it. None: it may come as a stream
     """
-    return store if mode == NONE else cast("Store", _Decoding(store, mode, most))
+    return store if mode == NONE else cast("Store", Decoding(store, mode, most))
 
 
-class _Decoding:
+class Decoding:
+    """See `decoding`."""
+
     def __init__(self, store: Store, mode: str, most: int | None) -> None:
         self.store, self.mode, self.most = store, mode, most
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Answer]]:
         """See `Store.read_many`."""
-        first, decoded = magic.FIRST, self._decoded
+        first, decoded = magic.FIRST, self.answer
         with closing(self.store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
             for request, content in answers:
                 plain = content.__class__ is bytes and (not content or content[0] not in first) and self.mode in (AUTO, CONTENT)
@@ -129,14 +134,15 @@ class _Decoding:
                 else:
                     yield request, decoded(request.name, content)
 
-    def _decoded(self, name: str, content: Content) -> Answer:
+    def answer(self, name: str, content: Content) -> Answer:
+        """The answer for a whole file of this name and content."""
         if isinstance(content, Vanished | Unreadable):
             return content
         try:
-            beginning, stored = _begun(content)
-            codec = _codec(name, beginning, self.mode)
+            beginning, stored = begun(content)
+            codec = codec_of(name, beginning, self.mode)
             if codec is None:
-                return stored
+                return cast("Answer", stored)
             quick = _one_member(stored) if codec == "gzip" and isinstance(stored, bytes) else None
             return self._bounded(codec, decode(codec, stored) if quick is None else iter((quick,)))
         except (Vanished, Unreadable, BadContent) as e:
@@ -144,30 +150,41 @@ class _Decoding:
 
     def _bounded(self, codec: str, pieces: Iterator[bytes]) -> Decoded:
         """The content held, where it is short, or has to be."""
-        held, size, most = list[bytes](), 0, self.most
+        if self.most is not None:
+            return Decoded(codec, held(codec, pieces, self.most))
+        found, size = list[bytes](), 0
         for piece in pieces:
-            held.append(piece)
+            found.append(piece)
             size += len(piece)
-            if most is None and size > HELD:
-                return Decoded(codec, chain(held, pieces))
-            if most is not None and size > most:
-                raise BadContent(f"larger than max_file_size: its {codec} decodes to more than {most:,} bytes, which are allowed")
-        return Decoded(codec, b"".join(held))
+            if size > HELD:
+                return Decoded(codec, chain(found, pieces))
+        return Decoded(codec, b"".join(found))
 
 
-def _begun(content: bytes | Stream) -> tuple[bytes, bytes | Stream]:
-    """The first bytes of a content, and all of it."""
+def held(codec: str, pieces: Iterator[bytes], most: int) -> bytes:
+    """All of a content that is decoded; BadContent where that is more than `most` bytes."""
+    found, size = list[bytes](), 0
+    for piece in pieces:
+        found.append(piece)
+        size += len(piece)
+        if size > most:
+            raise BadContent(f"larger than max_file_size: its {codec} decodes to more than {most:,} bytes, which are allowed")
+    return b"".join(found)
+
+
+def begun(content: bytes | Iterator[bytes], n: int = magic.BEGINNING) -> tuple[bytes, Any]:
+    """The first `n` bytes of a content, and all of it."""
     if isinstance(content, bytes):
-        return content[: magic.BEGINNING], content
-    held = list[bytes]()
+        return content[:n], content
+    found = list[bytes]()
     for piece in content:
-        held.append(piece)
-        if sum(map(len, held)) >= magic.BEGINNING:
+        found.append(piece)
+        if sum(map(len, found)) >= n:
             break
-    return b"".join(held)[: magic.BEGINNING], _Stream(held, content)
+    return b"".join(found)[:n], Resumed(found, content)
 
 
-class _Stream:
+class Resumed:
     """A store's stream of which the first pieces were looked at."""
 
     def __init__(self, held: list[bytes], rest: Any) -> None:
@@ -184,10 +201,12 @@ class _Stream:
         self._rest.close()
 
 
-def _codec(name: str, beginning: bytes, mode: str) -> str | None:
-    """The codec of a file; None: it is not compressed. BadContent where what is expected is not there."""
+def codec_of(name: str, beginning: bytes, mode: str) -> str | None:
+    """The codec of a file; None: it is not compressed, or not decoded. BadContent where what is expected is not there."""
     kind = magic.kind(beginning)
     codec = kind if kind in CODECS else None
+    if mode == NONE:
+        return None
     if mode == AUTO:
         named = next((each for each, endings in _NAMES.items() if name.endswith(endings)), None)
         if named in (None, codec):
@@ -206,7 +225,7 @@ def decode(codec: str, content: bytes | Iterator[bytes]) -> Iterator[bytes]:
 
     Memory stays flat: no more is decoded than is asked for.
     """
-    source = _Source(iter((content,)) if isinstance(content, bytes) else content)
+    source = Source(iter((content,)) if isinstance(content, bytes) else content)
     size = 0
     try:
         for piece in _PIECES.get(codec, _by_arrow)(codec, source):
@@ -223,7 +242,7 @@ def decode(codec: str, content: bytes | Iterator[bytes]) -> Iterator[bytes]:
         raise BadContent(f"its {codec} {how} at or before byte {source.at:,}") from e
 
 
-class _Source(io.RawIOBase):
+class Source(io.RawIOBase):
     """Pieces as a file; `at` is how many bytes were taken."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -254,7 +273,7 @@ class _Source(io.RawIOBase):
         return found
 
 
-def _by_arrow(codec: str, source: _Source) -> Iterator[bytes]:
+def _by_arrow(codec: str, source: Source) -> Iterator[bytes]:
     file = pa.CompressedInputStream(pa.PythonFile(source, "r"), {"bzip2": "bz2"}.get(codec, codec))
     size = 16 << 10  # so that a beginning which is cut off gives something
     while (piece := file.read_buffer(size)).size:  # what `read` gets ready stays for ever where it then raises (pyarrow 26)
@@ -262,7 +281,7 @@ def _by_arrow(codec: str, source: _Source) -> Iterator[bytes]:
         size = min(2 * size, PIECE)
 
 
-def _xz(_: str, source: _Source) -> Iterator[bytes]:
+def _xz(_: str, source: Source) -> Iterator[bytes]:
     """Stream by stream: `lzma.LZMAFile` would pass over whatever follows the last one."""
     data = source.read(STORED)
     while data:
@@ -281,7 +300,7 @@ def _xz(_: str, source: _Source) -> Iterator[bytes]:
 _BEGIN = b"\xff\x06\x00\x00sNaPpY"  # of a snappy stream, whose other chunks have 64 KiB of content at most
 
 
-def _snappy(_: str, source: _Source) -> Iterator[bytes]:
+def _snappy(_: str, source: Source) -> Iterator[bytes]:
     """Chunk by chunk, each with its checksum."""
     import cramjam  # where it is needed: every task would start later
 
@@ -299,7 +318,7 @@ def _snappy(_: str, source: _Source) -> Iterator[bytes]:
             raise ValueError("a chunk that no reader may pass over")
 
 
-_PIECES: dict[str, Callable[[str, _Source], Iterator[bytes]]] = {"xz": _xz, "snappy": _snappy}
+_PIECES: dict[str, Callable[[str, Source], Iterator[bytes]]] = {"xz": _xz, "snappy": _snappy}
 
 
 def _one_member(content: bytes) -> bytes | None:

@@ -54,6 +54,7 @@ class Root:
     identity: str = "store"  # "content": what is read is hashed on its way (see `identity`)
     links: bool = False  # symbolic links are followed: whoever may make links there chooses what is read
     decompress: str = "none"  # how compressed files are taken (see `compression`)
+    archives: bool = False  # the members of archives are documents (see `archives`)
 
     def store(self, on_retry: OnRetry = silent) -> Store:
         """The store at the root; `on_retry` is called at what is tried again."""

@@ -11,6 +11,7 @@ import xxhash
 from quire.coverage.tails import fingerprint, mark, unfinished
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import reading
+from quire.engine.kinds.archived import Taken, Unpacking
 from quire.engine.kinds.decoded import gather
 from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
@@ -39,15 +40,16 @@ class FilesKind(OfFiles):
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[TaskRun]) -> None:
         """Read what a task has of one source."""
-        reader = _FileReader(attempt, source.decompress)
+        reader = _FileReader(attempt, source)
         reading.read(attempt, source, runs, reader.ask, reader.take)
 
 
 class _FileReader:
-    def __init__(self, attempt: Attempt, decompress: str) -> None:
-        self.attempt, self.convert, self.tally, self.decompress = attempt, attempt.work.convert, attempt.tally, decompress
+    def __init__(self, attempt: Attempt, source: Root) -> None:
+        self.attempt, self.convert, self.tally, self.source = attempt, attempt.work.convert, attempt.tally, source
         many = self.convert.together
         self.group = Together(attempt, many, self._take) if many else None
+        self.unpacking = Unpacking(attempt, source, self._member) if source.archives else None
 
     # ------------------------------------------------------------------------------------------------------------------ requests
     def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
@@ -63,7 +65,7 @@ class _FileReader:
             # A line belongs to the range in which it begins: look one byte back, and read on to the line's end.
             begin = max(start - 1, 0)
             return ReadRequest(name, version, size, begin, size - begin)
-        if not self.convert.streams and size > self.convert.max_file_size:
+        if not self.convert.streams and size > self.convert.max_file_size and not (self.unpacking and length == size):
             return ReadRequest(name, version, size, 0, 0)
         return ReadRequest(name, version, size, start, length)
 
@@ -73,7 +75,7 @@ class _FileReader:
         plain = convert.format != "parquet" and convert.transform in ("lines", "raw")
         add_newline, add, row = convert.transform == "lines", self.attempt.output.writer.add, self.attempt.rows.written.append
         gathered = files = bytes_in = 0
-        apart, group = self.attempt.output.apart, self.group
+        apart, group = self.attempt.output.apart or self.unpacking is not None, self.group
         holds, marks, new = convert.holds, convert.marks, tuple.__new__  # which takes a quarter of the time of Row(…)
         for path, start, length, at, after, (request, answer) in zip(
             planned.path, planned.start, planned.length, planned.modified, planned.follows, answers, strict=True
@@ -92,22 +94,32 @@ class _FileReader:
                 # Most small documents are one line, and looking for a newline is many times faster than counting.
                 lines = content.count(b"\n") if content.find(b"\n", 0, -1) >= 0 else content[-1] == 10
                 made = int(lines), len(content), digest(content)
-                row(new(LedgerRow, (path, request.version, start, length, "done", said, None, seen, *made, None, None, None)))
+                row(new(LedgerRow, (path, request.version, start, length, "done", said, None, seen, *made, None, None, None, None)))
                 gathered += 1
                 files += start == 0
                 bytes_in += length
             else:
                 file = FileInfo(path, request.size, request.version, at)
                 split = FileSplit(store, request, file, start, length, after)
+                given = self.unpacking.left(split, answer) if self.unpacking else answer
+                if given is None:
+                    continue
                 alone = marks or length != request.size or split.at in memo
                 if group and content.__class__ is bytes and not alone and group.takes(content):
-                    group.add(split, answer, content, said)
+                    group.add(split, given, content, said)
                 else:
-                    self._take(split, answer)
+                    self._take(split, given)
         if group:
             group.flush()
+        if self.unpacking:
+            self.unpacking.flush()
         self.tally.gathered, self.tally.files_in = self.tally.gathered + gathered, self.tally.files_in + files
         self.tally.bytes_in += bytes_in
+
+    def _member(self, split: FileSplit, content: Decoded, _: int) -> Taken:
+        """A member of an archive."""
+        gather(self.attempt, split, content)
+        return Taken(useful=True)
 
     def _take(self, split: FileSplit, content: Answer) -> None:
         """Any other split: quarantined, deferred, empty, long, or parsed."""
@@ -115,7 +127,7 @@ class _FileReader:
         content = known if isinstance(known, Vanished | Unreadable | BadContent) else content
         try:
             if convert.holds:
-                content = split.settle(content, self.decompress, beginning=True)
+                content = split.settle(content, self.source, beginning=True)
             if isinstance(content, Vanished | Unreadable | BadContent):
                 raise content
             done = gather(self.attempt, split, content) if isinstance(content, Decoded) else self._as_it_is(split, content)

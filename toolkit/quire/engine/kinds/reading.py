@@ -24,14 +24,15 @@ from quire.errors import FormatError
 from quire.formats.lines import LONGEST, longer
 from quire.planning.listing import TaskRun
 from quire.planning.pack import read_rows
-from quire.sources.compression import Answer, Decoded, decoding, looks
+from quire.sources import archives
+from quire.sources.compression import Answer, Decoded, looks
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import QuarantinedRecord
 from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
-Answers = Iterator[tuple[ReadRequest, Answer]]
+Answers = Iterator[tuple[ReadRequest, archives.Answer]]
 Span = tuple[int, int]  # start and length, in bytes of a file
 APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
 
@@ -63,6 +64,13 @@ class FileSplit:
     start: int
     length: int
     follows: str | None
+    member: str | None = None  # of an archive, where it stands for one document of it
+    document: FileInfo | None = None  # that document, as a transform sees it
+
+    @property
+    def info(self) -> FileInfo:
+        """The file, or the document of an archive, of which a transform is told."""
+        return self.document or self.file
 
     @property
     def at(self) -> tuple[str, int]:
@@ -77,15 +85,16 @@ class FileSplit:
         """Whether its file ends with it."""
         return self.start + self.length == self.file.size
 
-    def settle(self, content: Answer, decompress: str, *, beginning: bool = False) -> Answer:
+    def settle(self, content: Answer, source: Root, *, beginning: bool = False) -> Answer:
         """Its content, where its file may be appended to while it is read: what was planned of it is there all the same.
 
-        `beginning`: of a long one that has changed, a beginning is taken at once. A compressed file is never followed.
+        `beginning`: of a long one that has changed, a beginning is taken at once. A compressed file, and an archive, is never followed.
         """
         if isinstance(content, Decoded | BadContent):
             return content
         found = self._settled(content, beginning=beginning)
-        if content is not found and not self.start and isinstance(found, bytes) and looks(found, decompress):
+        other = isinstance(found, bytes) and (looks(found, source.decompress) or (source.archives and archives.looks(found)))
+        if content is not found and not self.start and other:
             raise Vanished("changed while it was read")
         return found
 
@@ -126,9 +135,9 @@ def read(attempt: Attempt, source: Root, runs: list[TaskRun], ask: Ask, take: Ta
             yield from ask([path[prefix:] for path in planned.path], planned)
 
     store = source.store(attempt.retries.append)
-    decoded = decoding(store, source.decompress, attempt.work.convert.holds_at_most)
+    decoded = archives.unpacking(store, source.decompress, attempt.work.convert.holds_at_most, archives=source.archives)
     # Closed also where an answer ends the attempt: what is in flight must not go on beside the next one.
-    with closing(decoded.read_many(requests())) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+    with closing(decoded.read_many(requests())) as answers:
         for first in answers:
             planned = waiting.popleft()
             if any(planned.replaces):
@@ -164,15 +173,18 @@ def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
 
 def write(
     attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.RecordBatch, marks: Mapping[Span, int | None],
-    said: str | None = None,
+    said: str | None = None, member: str | None = None,
 ) -> None:  # fmt: skip
-    """Write what was made of parts of a file, with their rows, of which is `said` why their records are not the file's own bytes."""
+    """Write what was made of parts of a file, or of a `member` of it, with their rows.
+
+    They tell by `said` why their records are not the file's own bytes.
+    """
     if isinstance(made, bytes) and len(made) > LONGEST and attempt.work.convert.format == "lines" and (n := longer(made)):
         raise BadContent(f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'")
     if len(made):
         made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_columns else made
-        attempt.output.add(made, whole=done == [(0, file.size)])
-    rows = [LedgerRow(file.path, file.version, *span, reason=said, fingerprint=marks[span]) for span in done]
+        attempt.output.add(made, whole=member is not None or done == [(0, file.size)])
+    rows = [LedgerRow(file.path, file.version, *span, reason=said, fingerprint=marks[span], member=member) for span in done]
     attempt.rows.add(rows, Record.of(made) if len(made) else None)
 
 
@@ -180,7 +192,10 @@ def quarantine(attempt: Attempt, split: FileSplit, aside: Mapping[Span, Quaranti
     """Quarantine single records of a split, each with the part that it covers."""
     quarantined = attempt.quarantined
     for span, one in aside.items():
-        row = LedgerRow(split.file.path, split.file.version, *span, "quarantined", one.reason, quarantined.tries(split.at), marks[span], 1)
+        row = LedgerRow(
+            split.file.path, split.file.version, *span, "quarantined", one.reason, quarantined.tries(split.at), marks[span], 1,
+            member=split.member,
+        )  # fmt: skip
         quarantined.record(row, one.record, one.length, one.message)
 
 

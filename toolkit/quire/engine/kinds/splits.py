@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.coverage.quarantine import KEPT
 from quire.coverage.tails import fingerprint, mark
 from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
+from quire.engine.kinds.archived import Taken, Unpacking
 from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
 from quire.engine.kinds.together import Together
 from quire.engine.tally import why
 from quire.errors import FormatError
+from quire.planning.columns import SAMPLED as BEGINNING
 from quire.planning.listing import TaskRun
 from quire.sources import magic
-from quire.sources.compression import Answer, Decoded, decoding, looks
+from quire.sources.archives import Archive, unpacking
+from quire.sources.compression import Answer, Decoded, looks
 from quire.sources.files import Root
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
@@ -40,14 +44,15 @@ class SplitsKind(OfFiles):
         process = attempt.work.convert.process
         if process is None:
             raise FormatError(f"the plan of job {attempt.work.head.job} names splits for a function that it lacks: it is damaged.")
-        reader = _SplitReader(attempt, process, source.decompress)
+        reader = _SplitReader(attempt, process, source)
         reading.read(attempt, source, runs, reader.ask, reader.take)
 
 
 class _SplitReader:
-    def __init__(self, attempt: Attempt, process: Processing, decompress: str) -> None:
+    def __init__(self, attempt: Attempt, process: Processing, source: Root) -> None:
         self.attempt, self.process, self.convert, self.tally = attempt, process, attempt.work.convert, attempt.tally
-        self.decompress = decompress
+        self.source = source
+        self.unpacking = Unpacking(attempt, source, self._member) if source.archives else None
         self.group: Together | None = None
         if isinstance(process, Reading) and process.columns is not None:
             self.group = Together(attempt, process.together, self._process)
@@ -56,7 +61,9 @@ class _SplitReader:
         for name, version, size, start, length, follows in zip(
             names, planned.version, planned.size, planned.start, planned.length, planned.follows, strict=True
         ):
-            if follows and start + length == size:  # the end of a file, from a line's beginning on: just that
+            if self.unpacking and length == size > self.process.most:  # it may be an archive
+                yield ReadRequest(name, version, size, 0, size)
+            elif follows and start + length == size:  # the end of a file, from a line's beginning on: just that
                 yield ReadRequest(name, version, size, start, length)
             else:
                 yield self.process.request(name, version, size, start, length)
@@ -67,17 +74,31 @@ class _SplitReader:
         ):
             file = FileInfo(path, request.size, request.version, modified)
             split = FileSplit(store, request, file, start, length, follows)
-            if self.group is not None and self._grouped(self.group, split, content):
+            again = split.at in self.attempt.quarantined.names
+            given = self.unpacking.left(split, content) if self.unpacking and not again else content
+            if given is None or (self.group is not None and self._grouped(self.group, split, given)):
                 continue
-            if split.at in self.attempt.quarantined.names:
-                if not isinstance(content, bytes | Vanished | Unreadable | BadContent | Decoded):
-                    content.close()  # a stream is a generator
+            if again:
+                if not isinstance(given, bytes | Vanished | Unreadable | BadContent | Decoded):
+                    given.close()  # type: ignore[union-attr]  # a stream is a generator
                 self._retry(split)
             else:
-                self._process(split, content)
+                self._process(split, given)
 
         if self.group is not None:
             self.group.flush()
+        if self.unpacking:
+            self.unpacking.flush()
+
+    def _member(self, split: FileSplit, content: Decoded, room: int) -> Taken:
+        """Give a member of an archive to the function."""
+        given, made = content.whole, Made(b"")
+        if given or self.process.split == "file":
+            span = 0, len(given)
+            made = self.process.call(given, split.info, span, self.attempt.quarantined.tries(split.at), len(given))
+        aside = _stand_ins(made.quarantined, room, "the member")
+        write(self.attempt, split.file, [split.span], made.rows, {split.span: None}, content.said, split.member)
+        return Taken(useful=not made.vain, quarantined=aside)
 
     def _grouped(self, group: Together, split: FileSplit, answer: Answer) -> bool:
         """Let a small whole file wait for others, if its rows can be made with theirs."""
@@ -99,7 +120,7 @@ class _SplitReader:
         holds = self.convert.holds and not process.whole(split.file.path) and not decoded
         try:
             if holds:
-                content = split.settle(content, self.decompress)
+                content = split.settle(content, self.source)
             begin, given, long = process.content(split.store, split.request, content, start, length)
             if holds and isinstance(given, bytes):
                 held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
@@ -108,7 +129,7 @@ class _SplitReader:
             if given is not None:
                 end = begin + len(given) if decoded else start + taken if long is None else long.start
                 made = process.call(given, split.file, (start, taken), self.attempt.quarantined.tries(split.at), end - begin)
-                made = _stand_ins(made, taken) if decoded else made
+                made = _last_bytes(made, taken) if decoded else made
             if long is not None:
                 aside = QuarantinedRecord(
                     long.start - begin, None, long.length, process.too_long(long.start, long.length), None, long.length
@@ -131,6 +152,8 @@ class _SplitReader:
         process, file, request = self.process, split.file, split.request
         start, length = split.span
         quarantined = self.attempt.quarantined
+        if (member := quarantined.members.get(split.at)) is not None:
+            split.member, split.document = member, replace(file, path=f"{file.path}!{member}")
         found = quarantined.earlier(file.path, file.version, start) or {"content": None, "length": length}
         record, cut_by_lines = found["content"], process.split == "lines"
         try:
@@ -142,7 +165,7 @@ class _SplitReader:
             end = min(length, len(record))
             if isinstance(process, Reading) and process.needs_beginning(record):
                 process = process.following(self._beginning(split))
-            made = process.call(record, file, split.span, quarantined.tries(split.at), end)
+            made = process.call(record, split.info, split.span, quarantined.tries(split.at), end)
             # The end of its line, which the row covers and the record does not hold.
             records = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.quarantined)
             made = Made(made.rows, tuple(records)) if cut_by_lines else made
@@ -161,21 +184,35 @@ class _SplitReader:
             quarantined.again()
 
     def _beginning(self, split: FileSplit) -> bytes:
-        """The first bytes of a split's file, decoded: they name its columns, and tell its encoding."""
+        """The first bytes of a split's file, or member of one, decoded: they name its columns, and tell its encoding."""
         name, version, size, *_ = split.request
-        with closing(decoding(split.store, self.decompress).read_many([ReadRequest(name, version, size, 0, size)])) as answers:  # type: ignore[type-var]
+        store = unpacking(split.store, self.source.decompress, archives=self.source.archives)
+        with closing(store.read_many([ReadRequest(name, version, size, 0, size)])) as answers:
             _, answer = next(answers)
+            if isinstance(answer, Archive):
+                return self._beginning_of(answer, split)
             content = answer.content if isinstance(answer, Decoded) else answer
             if isinstance(content, Vanished | Unreadable | BadContent):
                 raise content
             return content if isinstance(content, bytes) else next(content, b"")
 
+    def _beginning_of(self, archive: Archive, split: FileSplit) -> bytes:
+        with closing(archive):
+            found = list[bytes]()
+            for member in archive.members():
+                if member.name == split.member and not member.why:
+                    found.append(archive.content(member, self.process.most, self.process.most).whole[:BEGINNING])
+        if len(set(found)) != 1:
+            raise BadContent(f"its archive has {len(found)} members of that name: forget the archive, and the next run reads all of it")
+        return found[0]
+
     def _check_plain(self, split: FileSplit) -> None:
-        """BadContent for a record of a compressed file: its bytes are in quarantine alone."""
+        """BadContent for a record of a compressed file, or of an archive: its bytes are in quarantine alone."""
         name, version, size, *_ = split.request
-        if looks(read(split.store, ReadRequest(name, version, size, 0, min(magic.BEGINNING, size))), self.decompress):
+        decompress = self.source.decompress
+        if split.member or looks(read(split.store, ReadRequest(name, version, size, 0, min(magic.BEGINNING, size))), decompress):
             raise BadContent(
-                "it is of a compressed file, and its quarantine file is gone: forget the file, and the next run reads all of it"
+                "it is of a compressed file or an archive, and its quarantine file is gone: forget it, and the next run reads all of it"
             )
 
     def _taken(
@@ -195,28 +232,30 @@ class _SplitReader:
         # Before anything is written: a file that has changed leaves no trace.
         marks = {each: seen(*each) for each in (*done, *aside)}
         if done:
-            write(self.attempt, file, done, made.rows, marks, said)
+            write(self.attempt, file, done, made.rows, marks, said, split.member)
         quarantine(self.attempt, split, dict(zip(aside, made.quarantined, strict=True)), marks)
         self.tally.files_in += span[0] == 0
         self.tally.bytes_in += sum(n for _, n in done)
         return bool(done)
 
 
-def _stand_ins(made: Made, length: int) -> Made:
+def _last_bytes(made: Made, length: int) -> Made:
     """The same of a compressed file of `length` bytes: one of its last bytes stands for each record that was quarantined.
 
     The ledger speaks of stored bytes, and a record has none of its own there.
     """
-    found = made.quarantined
-    if len(found) >= max(length, 1):
+    found = _stand_ins(made.quarantined, max(length, 1) - 1, "what the file decodes to")
+    first = length - len(found)
+    return Made(made.rows, tuple(each._replace(offset=first + i) for i, each in enumerate(found)))
+
+
+def _stand_ins(found: Sequence[QuarantinedRecord], room: int, of: str) -> tuple[QuarantinedRecord, ...]:
+    """Records that have no stored bytes of their own, each of which one byte stands for; BadContent where there are not so many."""
+    if len(found) > room:
         raise BadContent(
-            f"the function has quarantined {len(found):,} records of it, and it has {length:,} bytes: too few to stand for them"
+            f"the function has quarantined {len(found):,} records of it, and there are {room:,} bytes: too few to stand for them"
         )
     if (longest := max((each.length for each in found), default=0)) > KEPT:
         raise BadContent(f"the function has quarantined a record of {longest:,} bytes: of a compressed file one of {KEPT:,} can be kept")
-    first = length - len(found)
-    records = (
-        each._replace(offset=first + i, covers=1, reason=f"{each.reason} (at byte {each.offset:,} of what the file decodes to)")
-        for i, each in enumerate(found)
-    )
-    return Made(made.rows, tuple(records))
+    said = (f"{each.reason} (at byte {each.offset:,} of {of})" for each in found)
+    return tuple(each._replace(covers=1, reason=why) for each, why in zip(found, said, strict=True))
