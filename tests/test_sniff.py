@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import gather, look, refused, write
+from gathering import gather, look, refused, tar, write, zipped
 from quire import Ledger
 from quire.errors import UsageError
 from quire.sources.looking import Kind, looked
@@ -78,7 +78,7 @@ CSV = b"id,name,price\n1,a,1.5\n2,b,2.5\n"
         ("a", b"{not json\n", Kind("lines", "lines")),
         ("a.bin", b"\x00\x01\x02\xff", Kind("binary", "raw")),
         ("a", b"", Kind("empty")),
-        ("a.zip", archived("zip"), Kind("zip archive")),
+        ("a.zip", archived("zip"), Kind("zip archive", "lines", (("archives", True),))),
         ("a.tar", archived("tar"), Kind("tar archive")),
         ("a.tar.gz", gzip.compress(archived("tar"), mtime=0), Kind("tar archive", codec="gzip")),
         ("a.parquet", packed("parquet"), Kind("Parquet", "parquet")),
@@ -113,7 +113,7 @@ def test_a_source_is_told_with_its_kinds_and_the_call_that_takes_it(tmp_path: Pa
     assert found.call == f"quire.consolidate('file://{source}', dest, transform='csv', delimiter=';')"
     assert found.columns == "`id` bigint, `name` string, `price` double"
     assert sorted(found.kinds()[["kind", "transform", "files"]].values.tolist()) == [
-        ["CSV", "csv", 28], ["Parquet", "parquet", 1], ["empty", "", 1], ["zip archive", "", 1],
+        ["CSV", "csv", 28], ["Parquet", "parquet", 1], ["empty", "", 1], ["zip archive", "lines", 1],
     ]  # fmt: skip
     assert json.loads(json.dumps(found.as_dict()))["kinds"][0]["settings"] == {"delimiter": ";"}
     assert all(text in str(found) for text in ("CSV (delimiter=';')", "90%", "zip archive", "columns", found.call))
@@ -150,6 +150,31 @@ def test_auto_gathers_what_a_look_suggests(files: dict[str, bytes], transform: s
     assert Ledger(dest).summary().transform == transform
     assert gather(source, dest, transform="auto").files == 0
     assert gather(source, dest, transform=transform, **quire.sniff(source).settings).files == 0
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_a_look_into_archives_suggests_to_take_their_members(kind: str, tmp_path: Path) -> None:
+    pack = zipped if kind == "zip" else tar
+    members = {f"{i}.csv": CSV.replace(b",", b";") for i in range(3)}
+    files = {f"{i}.{kind}": pack({**members, "inner.zip": archived("zip")}) for i in range(3)}
+    files |= {f"long.{kind}": pack({"0.csv": CSV.replace(b",", b";") * 90_000, **members}), "plain.csv": members["0.csv"]}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    found = quire.sniff(source)
+    assert (found.transform, found.settings, found.share) == ("csv", {"delimiter": ";", "archives": True}, 1.0)
+    assert found.call.endswith("transform='csv', delimiter=';', archives=True)")
+    assert f"{kind} archive (delimiter=';', archives=True)" in str(found)
+    assert found.columns == "`id` bigint, `name` string, `price` double"
+    (source / f"long.{kind}").unlink()
+    gather(source, dest, transform="auto")
+    assert ds.dataset(sorted(map(str, dest.glob("*.parquet")))).count_rows() == 20
+    assert gather(source, tmp_path / "without", transform="auto", archives=False, include="*.csv").files == 1
+
+
+def test_a_look_into_archives_that_nobody_can_open_says_why() -> None:
+    whole = zipped({"a": b"x"})
+    assert "damaged or cut off" in looked("a.zip", whole[:-5], whole=True).why
+    assert "cut off" in looked("a.tar", tar({"a": b"x"})[:300], whole=True).why
+    assert looked("a.zip", zipped({"a.zip": whole}), whole=True).kind == Kind("zip archive")
 
 
 def test_damaged_and_empty_files_are_of_no_other_kind(tmp_path: Path) -> None:

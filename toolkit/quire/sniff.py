@@ -199,7 +199,7 @@ def _suggested(found: tuple[Found, ...]) -> tuple[str, dict[str, Any], float]:
     return transform, settings_of(each.kind for each in holding if each.kind.transform == transform), n / len(holding)
 
 
-USUAL = {"encoding": "auto", "delimiter": ",", "header": True}  # which a shell says in any case
+USUAL = {"encoding": "auto", "delimiter": ",", "header": True, "archives": False}  # which a shell says in any case
 S = TypeVar("S", bound=Mapping[str, Any])
 
 

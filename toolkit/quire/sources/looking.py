@@ -10,19 +10,22 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from quire.sources import magic
+from quire.sources import archives, magic
 from quire.sources.compression import CODECS, decode
+from quire.sources.members import Member
 from quire.sources.transforms import columnar
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import Csv, JsonLines, encodings
 
 DELIMITERS = (",", ";", "\t", "|")
 RECORDS, MOSTLY = 50, 0.8  # of a text that are looked at for its delimiter; so many of them have as many values as the first
+MEMBERS = 8  # of an archive that are looked at
 BEGINNING = 256 << 10  # decoded bytes of a file that are looked at
 _NAME = re.compile(r"[^\W\d][\w .\-/]*")
 _OF_COLUMNS = {"Parquet": "parquet", "ORC": "orc", "Avro": "avro"}
@@ -73,9 +76,34 @@ def looked(path: str, content: bytes, *, whole: bool, file: Any = None) -> Found
             return Found(path, found, None if codec else columnar.schema_of(transform, file or pa.BufferReader(content)))
         except BadContent as e:
             return Found(path, found, why=e.reason)
+    if kind == "tar" or (kind == "zip" and not codec):
+        return _archive(path, archives.members(kind, file or content), kind, codec)
     if kind:
         return Found(path, Kind(f"{kind} archive" if kind in _ARCHIVES else kind, codec=codec))
     return _text(path, content, codec, whole)
+
+
+def _archive(path: str, members: Iterable[Member], kind: str, codec: str) -> Found:
+    """An archive, by the kind that most of its first members have; of a beginning of one, those that are there."""
+    found, name = list[Found](), f"{kind} archive"
+    try:
+        for member in islice((member for member in members if not member.why), MEMBERS):
+            held = b""
+            for piece in member.pieces():
+                held += piece
+                if len(held) > BEGINNING:
+                    break
+            if not magic.kind(held) or magic.kind(held) in (*_OF_COLUMNS, *CODECS):  # an archive in an archive is bytes
+                found.append(looked(member.name, held[:BEGINNING], whole=len(held) <= BEGINNING))
+    except BadContent as e:
+        if not found:
+            return Found(path, Kind(name, codec=codec), why=e.reason)
+    holding = Counter(each.kind for each in found if each.kind.transform)
+    if not holding:
+        return Found(path, Kind(name, codec=codec))
+    most = holding.most_common(1)[0][0]
+    columns = next(each.columns for each in found if each.kind == most)
+    return Found(path, Kind(name, most.transform, (*most.settings, ("archives", True)), codec), columns)
 
 
 def _decoded(codec: str, content: bytes, whole: bool) -> tuple[bytes, bool]:
@@ -169,6 +197,8 @@ def _has_header(reader: Csv, text: bytes) -> bool:
 
 
 def settings_of(kinds: Iterable[Kind]) -> dict[str, Any]:
-    """The settings that most of some kinds have."""
-    most = Counter(kind.settings for kind in kinds).most_common(1)
-    return dict(most[0][0]) if most else {}
+    """The settings that most of some kinds have; archives are unpacked wherever there are some."""
+    kinds = list(kinds)
+    most = Counter(tuple(each for each in kind.settings if each[0] != "archives") for kind in kinds).most_common(1)
+    unpacked = any(("archives", True) in kind.settings for kind in kinds)
+    return {**(dict(most[0][0]) if most else {}), **({"archives": True} if unpacked else {})}
