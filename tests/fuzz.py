@@ -16,10 +16,12 @@ import random
 import resource
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -27,10 +29,11 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import zstandard
 
-from quire.sources import compression
+from quire.sources import archives, compression
 from quire.sources.looking import looked
 from quire.sources.transforms import BadContent, columnar, text, xml
 from quire.sources.transforms import json as json_lines
+from quire.storage import ReadRequest, Store
 
 LONGEST, MOST = 10.0, 1 << 30  # seconds of one input, bytes of memory of all
 ROWS = [{"id": i, "name": f"n{i}", "x": i / 2, "l": [i, None], "s": {"a": i}} for i in range(50)]
@@ -91,6 +94,55 @@ def _text(kind: str) -> Callable[[bytes], object]:
     return read
 
 
+def _zip() -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for i, method in enumerate((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)):
+            archive.writestr(zipfile.ZipInfo(f"d/{i}"), LINES, method)
+    return sink.getvalue()
+
+
+def _tar(form: int) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=form) as archive:
+        for name in ("a", "d/" * 60 + "b"):
+            info = tarfile.TarInfo(name)
+            info.size = len(LINES)
+            archive.addfile(info, io.BytesIO(LINES))
+    return sink.getvalue()
+
+
+class _One:
+    """A store that has the input, and gives the rest of what is asked for by ranges."""
+
+    def __init__(self, content: bytes, *, held: bool) -> None:
+        self.content, self.held = content, held
+
+    def read_many(self, requests: Any) -> Iterator[Any]:
+        for request in requests:
+            content = self.content[request.start : request.start + request.length]
+            yield request, content if self.held or request.length < len(self.content) else (each for each in (content,))
+
+
+def _archive(content: bytes) -> None:
+    for held in (True, False):
+        request, store = ReadRequest("a", "", len(content), 0, len(content)), cast("Store", _One(content, held=held))
+        for _, archive in archives.unpacking(store, compression.AUTO, 1 << 26, archives=True).read_many([request]):
+            if not isinstance(archive, archives.Archive):
+                continue
+            try:
+                for member in archive.members():
+                    assert not {"..", "."} & {*member.name.split("/")}, member.name
+                    try:
+                        archive.content(member, 1 << 26, 1 << 26)
+                    except archives.BrokenArchive:
+                        raise
+                    except BadContent:
+                        continue
+            except archives.BrokenArchive:
+                continue
+
+
 def _codec(name: str) -> Callable[[bytes], object]:
     return lambda content: sum(map(len, compression.decode(name, content)))
 
@@ -108,8 +160,10 @@ DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], object]]] = {
     "xz": ([lzma.compress(LINES)], _codec("xz")),
     "zstd": ([zstandard.compress(LINES)], _codec("zstd")),
     "lz4": ([pa.compress(LINES, codec="lz4", asbytes=True)], _codec("lz4")),
+    "zip": ([_zip()], _archive),
+    "tar": ([_tar(tarfile.PAX_FORMAT), _tar(tarfile.GNU_FORMAT), gzip.compress(_tar(tarfile.USTAR_FORMAT))], _archive),
     "looking": (
-        [LINES, TABLE, DOCUMENT, _avro("null"), _parquet(), gzip.compress(TABLE)],
+        [LINES, TABLE, DOCUMENT, _avro("null"), _parquet(), gzip.compress(TABLE), _zip(), _tar(tarfile.PAX_FORMAT)],
         lambda content: looked("a", content, whole=True),
     ),
 }

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 import quire
 import sim
+from gathering import tar, zipped
 from quire import committers, storage
 from quire.engine import driver, request
 from quire.errors import StorageError
@@ -66,6 +67,14 @@ def _xml(tree: sim.Tree) -> None:
 def _gzip(tree: sim.Tree) -> None:
     for i, lines in enumerate((b"one line\n", b"", b"a line\nand one without end", b"member\n")):
         tree.put(f"d{i % 2}/f{i}.gz", gzip.compress(lines, mtime=0) * (1 + i // 3))
+
+
+def _archives(tree: sim.Tree) -> None:
+    """Archives whose members go into several data files, with one whose name leads elsewhere, and a file beside them."""
+    members = {"a": b"one line\n", "b": b"", "c": b"a line\nand one without end", "../d": b"nowhere\n", "e": b"another\n"}
+    tree.put("f0.zip", zipped(members))
+    tree.put("d1/f1.tar", tar(members))
+    tree.put("d1/f2", b"plain\n")
 
 
 def _columns(tree: sim.Tree) -> None:
@@ -340,6 +349,7 @@ PIPELINES = {
         Pipeline("parquet", "raw", documents, consolidate(transform="raw", format="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),
         Pipeline("gzip", "gzip", _gzip, consolidate(transform="lines", target_size="30 B")),
+        Pipeline("archives", "archives", _archives, consolidate(transform="lines", archives=True, target_size="30 B")),
         Pipeline("columns", "columns", _columns, consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("growing", "columns", _growing, grows),
         Pipeline("csv", "rows", _csv, consolidate(transform="csv", schema=TEXT, planner="directory", target_size="64 KiB")),

@@ -303,7 +303,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
 
         For `lines` an extra newline appears where a line without its end was taken (`partial_lines="take"`) and the file went on behind it:
         nothing tells any more where it stood. A compressed file gives what it decodes to, with a warning, where the stored bytes were not
-        kept (`reason` of its `Location` says so).
+        kept (`reason` of its `Location` says so). A member of an archive is `path!member`, and comes as it was in the archive.
         Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
 
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
@@ -313,11 +313,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         part = next((x for x in found if x.state == "quarantined"), None)
         if part is not None and any(x.state in GATHERED and x.data_file for x in found):
             raise QuireError(
-                f"{part.path} is here but for a part from byte {part.start:,} on, which is quarantined ({part.reason}). Read the rest with "
-                f"quire.read(dest), and that part at its source."
+                f"{part.document} is here but for a part from byte {part.start:,} on, which is quarantined ({part.reason}). Read the rest "
+                f"with quire.read(dest), and that part at its source."
             )
         if part is not None:
-            raise QuireError(f"{part.path} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
+            raise QuireError(f"{part.document} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
         if together is not None and not ((spec := self._log.spec()) is None or spec.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(dest).")
