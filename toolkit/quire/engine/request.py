@@ -267,11 +267,7 @@ def build(
          "partial_lines": partial_lines},
         {"transform=function": callable(transform), "planner='hash'": planner == "hash", "on_append='tail'": on_append == "tail"},
     )  # fmt: skip
-    adds = choose(schema_evolution, EVOLUTION, "schema_evolution") == "add"
-    refuse_needless(
-        {"schema_evolution": schema_evolution},
-        {ROWS: laid_out == "parquet" and kind in ("callable", *columnar.NAMES, *text.NAMES)},
-    )
+    adds = _adds(schema_evolution, laid_out, kind)
     given = {
         "encoding": encoding,
         "delimiter": delimiter,
@@ -343,6 +339,13 @@ def build(
         max_quarantined, policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return made if reader is None else _of_text(made, reader, text.said(given))
+
+
+def _adds(schema_evolution: str, laid_out: str, kind: str) -> bool:
+    """Whether the columns of the destination may grow."""
+    of_rows = laid_out == "parquet" and kind in ("callable", *columnar.NAMES, *text.NAMES)
+    refuse_needless({"schema_evolution": choose(schema_evolution, EVOLUTION, "schema_evolution")}, {ROWS: of_rows})
+    return schema_evolution == "add"
 
 
 def evolution(*, adds: bool) -> dict[str, Any]:
