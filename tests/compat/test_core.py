@@ -227,9 +227,10 @@ def test_the_format_reads_and_writes(tmp_path: Path, spark: SparkSession) -> Non
     assert quire.session() is spark
     frame = spark.range(0, 90, 1, 2).selectExpr("id", "id % 2 as odd", "timestamp'2026-11-22 10:00:00' at")
     frame.write.format("quire").mode("append").option("partition_by", "odd").save(dest)
-    found = spark.read.format("quire").load(dest)
-    assert found.where("odd = 1").count() == 45
-    assert sorted(map(tuple, found.select("id", "odd", "at").collect())) == sorted(map(tuple, frame.collect()))
+    # A frame anew for each query: up to Spark 4.3 a frame keeps what a filter has pruned (docs/readers.md).
+    assert spark.read.format("quire").load(dest).where("odd = 1").count() == 45
+    found = spark.read.format("quire").load(dest).select("id", "odd", "at")
+    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, frame.collect()))
     query = (
         spark.readStream.format("quire").load(dest).writeStream.format("memory").queryName("compat_rows").trigger(availableNow=True)
         .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
