@@ -208,3 +208,21 @@ def test_wrong_words(arguments: dict[str, Any], words: list[str], tmp_path: Path
     write(tmp_path / "in", {"a": b"x\n"})
     with refused(UsageError, 2, *words):
         quire.sniff(**arguments)
+
+
+def test_schemas_are_told_with_the_patterns_that_take_one_alone(tmp_path: Path) -> None:
+    files = {f"orders/{i}.parquet": packed("parquet") for i in range(3)}
+    files |= {f"other/csv{i}.csv": CSV for i in range(2)} | {"other/people1.csv": b"first,last\na,b\nc,d\n"}
+    source = write(tmp_path / "in", files)
+    rows = [*quire.sniff(source).schemas().itertuples()]
+    assert [(row.transform, row.files, row.include) for row in rows] == [
+        ("parquet", 3, "orders/**"),
+        ("csv", 2, "csv*"),
+        ("csv", 1, "people*"),
+    ]
+    assert rows[0].name.count("-") >= 1
+    assert rows[2].columns == "`first` string, `last` string"
+    for row in rows:
+        assert gather(source, tmp_path / row.include.strip("*/"), transform=row.transform, include=row.include).files == row.files
+    mixed = write(tmp_path / "mixed", {"1.csv": CSV, "2.csv": b"first,last\na,b\n"})
+    assert [*quire.sniff(mixed).schemas()["include"]] == ["", ""]

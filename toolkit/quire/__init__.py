@@ -4,6 +4,7 @@
     found = quire.sniff("/data/in")                                         # a quire.Sniffed: what lies there, and which call takes it
     plan = quire.plan("/data/in", "/data/out")                              # a quire.Plan: look before you run
     report = quire.consolidate("/data/in", "/data/out")                     # a quire.Report
+    report = quire.consolidate("/data/in", "/data/out", transform="parquet", split_by_schema=True)  # a quire.SplitReport
     report = quire.process("/data/in", "/data/parsed", function)            # def function(split: quire.Split, content: bytes)
     report = quire.load("kafka://host:9092/topic", "/data/events")          # a quire.LoadReport
     df = quire.read("/data/out")
@@ -55,6 +56,7 @@ from quire.packaging import warn_of_another as _warn_of_another
 if TYPE_CHECKING:
     from quire import committers, skew
     from quire.consolidate import Plan, consolidate, plan
+    from quire.engine.by_schema import SplitReport
     from quire.engine.report import LoadReport, Report
     from quire.ledger import Ledger
     from quire.load import load
@@ -90,6 +92,7 @@ _HOMES = {
     name: module
     for module, names in {
         "quire.consolidate": ("Plan", "consolidate", "plan"),
+        "quire.engine.by_schema": ("SplitReport",),
         "quire.engine.report": ("LoadReport", "Report"),
         "quire.ledger": ("Ledger",),
         "quire.load": ("load",),
@@ -182,6 +185,7 @@ __all__ = [
     "RestoreReport",
     "Sniffed",
     "Split",
+    "SplitReport",
     "StorageError",
     "Table",
     "TableHealth",

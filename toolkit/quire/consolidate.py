@@ -12,11 +12,12 @@ from quire.arguments import format_size
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.engine import kinds, request
+from quire.engine.by_schema import gather_by_schema
 from quire.engine.driver import check_destination, check_found, check_spec, gather
 from quire.engine.loop import again, checked, repeat
 from quire.engine.report import Report, changed_since, hidden_names
 from quire.engine.request import Request, Settings, build, shows
-from quire.errors import about, printable
+from quire.errors import UsageError, about, printable
 from quire.interrupts import all_interruptible, interruptible
 from quire.ledger import tables as inspection
 from quire.planning import pack
@@ -53,7 +54,8 @@ def consolidate(
                  many small files in few large Parquet files; their columns are one by name, frozen with the plan) | "csv" | "jsonl" (the
                  same of delimited text, and of one JSON object a line; what does not fit is quarantined alone) | "auto" (as
                  `quire.sniff` suggests) | function(content, file)
-    format       "lines" | "raw" | "parquet"; left out: what fits the transform
+    format       "lines" | "raw" | "parquet"; left out: what fits the transform. CSV files in "lines" are text still, with one header for
+                 each data file
     compression  "none" | "gzip" | "zstd"
     target_size  bytes of a data file, "256 MiB"
     planner      "balanced" | "hash" (with `parts` and `hash_function`) | "directory"
@@ -84,6 +86,15 @@ def consolidate(
     delimiter, quote   of CSV files: the character between values, and that around them ("": none)
     header       of CSV files: True: the first record of each names its columns | False: they are those of `schema`, in its order
     null_values  of CSV files: the texts that stand for no value where they have no quotes, as ["", "NULL"]; left out: the empty one
+    partition_columns  "directories": each directory `name=value` of a file's path makes a column of its rows (of transform="parquet",
+                 "orc", "avro", "csv" or "jsonl"), of the type that Spark infers for its values; a file without one has null there
+    sort_by      a column or several, by which all rows of a run are sorted together into Parquet: each file is, and no two overlap. Such
+                 files belong to their commit, not to single source files (see docs/together.md)
+    split_by_schema  True: each schema (columns of the same names, whose types one type may hold) gets a destination of its own below
+                 `dest`, which is named after it; what cannot be read is quarantined in `unreadable`. Returns a `SplitReport`. For
+                 transform="parquet", "orc" and "avro"
+    parquet_options  of Parquet files: {"row_group_size": rows (100_000), or the bytes that they have in memory ("64 MiB"), "statistics":
+                 True | False | [columns], "bloom_filters": [columns]}; what is written again later, as by a compaction, has the same
     rescued      of CSV files and JSON lines: a column, as "_rescued", that takes as one JSON object the fields of a record which are not
                  among the columns, and the values that do not fit into theirs; left out: such a record is quarantined
     schema_evolution  of rows with columns that the destination does not have, or wider ones: "refuse": nothing is gathered, and the
@@ -107,10 +118,13 @@ def consolidate(
     times, bars = again(every, max_runs), Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, waits=every is not None, **settings), operation)
-    return repeat(made, runner_of(spark, made.store(), made.roots), bars, times)
+    runner = runner_of(spark, made.store(), made.roots)
+    if made.selection.schema:
+        return checked(made, gather_by_schema(made, runner, bars))
+    return repeat(made, runner, bars, times)
 
 
-@shows(build, "waits")
+@shows(build, "waits", "split_by_schema")
 @interruptible
 def plan(
     source: Any,
@@ -130,6 +144,9 @@ def plan(
     bars = Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, **settings), operation)
+    if made.selection.schema:
+        with about("split_by_schema"):
+            raise UsageError("a plan is of one destination. Leave split_by_schema= out, or look with quire.sniff(source).schemas().")
     runner = runner_of(spark, made.store(), made.roots)
     store = made.store()
     with about("dest"):

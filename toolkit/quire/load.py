@@ -66,6 +66,7 @@ class LoadSettings(TypedDict, total=False):
     dest_options: Mapping[str, Any] | None
     keep_versions: int | str | None
     exports: str | Iterable[str] | None
+    parquet_options: Mapping[str, Any] | None
     schema_evolution: str
 
 
@@ -77,7 +78,7 @@ def check(
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
     source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = None,
-    schema_evolution: str = "refuse",
+    parquet_options: Any = None, schema_evolution: str = "refuse",
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
@@ -101,6 +102,7 @@ def check(
     refuse_needless({"schema_evolution": schema_evolution}, {ROWS: transform is not None and laid_out == "parquet"})
     with about("compression"):
         compression = compression_for(laid_out, compression)
+    written = request.writes(parquet_options, laid_out)
     with about("dest"):
         if is_kafka(dest):
             raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, and quire.load writes files and tables. Give a directory.")
@@ -126,11 +128,13 @@ def check(
     intent: dict[str, Any] = {
         "topics": list(topics.asked), "dest": to, "transform": identity, "format": laid_out, "compression": compression, "target": target,
         "committer": by, "partition_by": partition_by or "", "planner": "balanced", "parts": 1, **({"until": str(end)} if end else {}),
-        **({"start": str(begin)} if begin != Start() else {}),
+        **({"writes": written.said} if written.said else {}), **({"start": str(begin)} if begin != Start() else {}),
         **request.evolution(adds=adds),
     }  # fmt: skip
     kind = "callable" if transform else name
-    convert = Convert(kind, laid_out, compression, int(LARGEST * target), target, loading=loading, evolves=MORE if adds else "")
+    convert = Convert(
+        kind, laid_out, compression, int(LARGEST * target), target, loading=loading, parquet=written, evolves=MORE if adds else ""
+    )  # fmt: skip
     made = LoadRequest(
         (topics,), to, to_options, Identity(intent, spec, by, source=topics.shown), convert,
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
@@ -175,7 +179,8 @@ def load(
     max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
     on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
     operation     into a table: "upsert" (left out), "insert", "bulk_insert"; the rows and the offsets are one commit
-    max_quarantined, keep_messages, function_version, committer, allow_nonempty, keep_versions, exports   as in `quire.consolidate`
+    max_quarantined, keep_messages, function_version, committer, allow_nonempty, keep_versions, exports, parquet_options   as in
+                  `quire.consolidate`
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too

@@ -49,7 +49,7 @@ LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 
-@shows(request.build, "transform", "waits", *WORDS)
+@shows(request.build, "transform", "waits", "partition_columns", "sort_by", "split_by_schema", *WORDS)
 @interruptible
 def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import pyarrow as pa
 
 from quire import display, skew
 from quire.arguments import format_size, whole
@@ -14,6 +17,7 @@ from quire.errors import NotFoundError, UsageError, about, printable
 from quire.formats.parquet import stored
 from quire.interrupts import interruptible
 from quire.planning.first import some_files
+from quire.planning.routes import named
 from quire.skew import SkewResult
 from quire.sources import files
 from quire.sources.files import Root, Selection
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 SEEN = 100_000  # files that are listed
 WHOLE = 1 << 20  # bytes of a file that is read whole
+PATTERNS = 20  # that tell one schema's files from others
 MOSTLY = 0.95  # the share of the files that one transform must take, so that it is chosen without a question
 
 
@@ -43,7 +48,7 @@ class Sniffed:
         found = quire.sniff("/data/drop")           # a quire.Sniffed
         print(found)
         found.call                                  # 'quire.consolidate(…, transform="csv", delimiter=";")'
-        found.kinds(), found.columns, found.as_dict()
+        found.kinds(), found.schemas(), found.columns, found.as_dict()
         quire.consolidate("/data/drop", "/data/out", transform=found.transform, **found.settings)
     """
 
@@ -70,6 +75,28 @@ class Sniffed:
         counted, example = _counted(self.found)
         rows = [(k.name, k.codec, k.transform, n, n / len(self.found), example[k].path) for k, n in counted]
         return pd.DataFrame(rows, columns=["kind", "codec", "transform", "files", "share", "example"])
+
+    def schemas(self) -> pd.DataFrame:
+        """One row a schema of the files that name their columns, with the patterns of `include=` that take its files alone.
+
+        Columns: name (of its destination with split_by_schema=True; "" of a transform that has none), transform, columns, files (of
+        those that were looked at), example, include ("": none is of its files alone).
+        """
+        import pandas as pd
+
+        groups = dict[tuple[str, str], list[Found]]()
+        for each in self.found:
+            if each.columns is not None:
+                of_rows = each.kind.transform in columnar.NAMES
+                key = named(each.columns) if of_rows else schemas.text(pa.schema([(name, pa.string()) for name in each.columns.names]))
+                groups.setdefault((each.kind.transform, key), []).append(each)
+        rows = [
+            (key if kind in columnar.NAMES else "", kind, schemas.text(_typed(files[0].columns)), len(files), files[0].path, " ".join(
+                _alone([file.path for file in files], [each.path for each in self.found if each not in files], self.sources)
+            ))
+            for (kind, key), files in sorted(groups.items(), key=lambda group: -len(group[1]))
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=["name", "transform", "columns", "files", "example", "include"])
 
     @property
     def columns(self) -> str:
@@ -125,6 +152,33 @@ class Sniffed:
 
     def _repr_html_(self) -> str:
         return display.facts(self.source, self._facts(), self._note())
+
+
+def _typed(columns: Any) -> pa.Schema:
+    """The same, where text stands for what has no type."""
+    return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in columns])
+
+
+def _alone(mine: Sequence[str], others: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """Patterns that match these files and none of the others: by directories below the source, else by the beginnings of their names."""
+    for part in (lambda path: _folder(path, sources), _beginning):
+        here, there = ({part(path) for path in paths} for paths in (mine, others))
+        if len(here) <= PATTERNS and "" not in here and here.isdisjoint(there):
+            return sorted(here)
+    return []
+
+
+def _folder(path: str, sources: Sequence[str]) -> str:
+    """The pattern of the first directory below the source; "" of a file without one."""
+    below = next((path[len(source) + 1 :] for source in sources if path.startswith(f"{source}/")), "")
+    first, slash, _ = below.partition("/")
+    return f"{first}/**" if slash and first else ""
+
+
+def _beginning(path: str) -> str:
+    """The pattern of the letters that a file's name begins with, up to its first digit; "" of one without any."""
+    found = re.match(r"[^0-9*?\[]+", path.rpartition("/")[2])
+    return f"{found[0]}*" if found and "." not in found[0] else ""
 
 
 def _counted(found: tuple[Found, ...]) -> tuple[list[tuple[Kind, int]], dict[Kind, Found]]:

@@ -339,7 +339,10 @@ def test_files_without_a_header_and_columns_by_directory(tmp_path: Path) -> None
         ({"transform": "jsonl", "delimiter": ";"}, ["without transform='csv' it does nothing"]),
         ({"transform": "lines", "encoding": "latin-1"}, ["without transform='csv' or 'jsonl' it does nothing"]),
         ({"transform": "lines", "schema": "a int"}, ["without transform='csv' or 'jsonl' it does nothing"]),
-        ({"transform": "csv", "format": "lines"}, ["does not go into format 'lines'"]),
+        ({"transform": "jsonl", "format": "lines"}, ["does not go into format 'lines'"]),
+        ({"transform": "csv", "format": "lines", "null_values": "-"}, ["null_values", "each value stays its text"]),
+        ({"transform": "csv", "format": "lines", "schema": "`a\nb` string"}, ["schema", "header of one line"]),
+        ({"transform": "csv", "format": "lines", "schema": "`a,b` string", "quote": ""}, ["schema", "header of one line"]),
     ],
 )
 def test_wrong_words(settings: dict[str, Any], words: list[str], tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from quire.cli.function import function_of
 from quire.cli.lab import LAB
 from quire.cli.load import OFFSETS, emit, load, without_secrets
 from quire.cli.pages import PAGES
+from quire.cli.parquet import PARQUET, parquet_options
 from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, QUIET, as_line, frame, show, shown, spark_of
 from quire.cli.upkeep import UPKEEP
 from quire.engine.loop import again
@@ -80,6 +81,7 @@ _JOB = [
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined, if they must be held whole."),
     click.option("--decompress", help="auto, none or a codec (gzip, zstd, …); default: auto, but none for raw and functions."),
     click.option("--archives", is_flag=True, help="Take the members of zip and tar archives as files of their own, path!member."),
+    PARQUET,
     click.option(
         "--schema-evolution", default="refuse", show_default=True, help="refuse or add: columns that the destination does not have yet."
     ),
@@ -91,13 +93,15 @@ _JOB = [
 ]
 
 
-# How files of text are read that hold rows.
-_TEXT = [
+# How files are read that hold rows, and what becomes of these.
+_ROWS = [
     click.option("--schema", help="Columns of CSV files or JSON lines: 'id long, price decimal(10, 2)'; default: what a sample shows."),
     click.option("--encoding", default="auto", show_default=True, help="Of CSV files and JSON lines: latin-1, utf-16 …"),
     click.option("--delimiter", default=",", show_default=True, help="Of CSV files: one character (tab: $'\\t')."),
     click.option("--quote", default='"', show_default=True, help="Of CSV files: one character, or '' where values have none."),
     click.option("--header/--no-header", default=True, show_default=True, help="Whether CSV files name their columns."),
+    click.option("--partition-columns", help="directories: those of a file's path, name=value, make columns of its rows."),
+    click.option("--sort-by", multiple=True, help="Sort all rows of the run by this column (again for more)."),
     click.option("--rescued", help="Of CSV files and JSON lines: a column for what does not fit, as JSON, such as _rescued."),
     click.option("--null-values", multiple=True, help="Of CSV files: a text that stands for null (again for more); default: an empty one."),
 ]
@@ -111,6 +115,9 @@ _AGAIN = [
 _PLACES = [click.argument("source", nargs=-1, required=True), click.argument("dest")]
 
 
+SPLIT = click.option("--split-by-schema", is_flag=True, help="A destination for each schema, below DEST; looks at every file's columns.")
+
+
 def _options(*options: Any) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -122,6 +129,7 @@ def _options(*options: Any) -> Callable[[F], F]:
 
 def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     master = given.pop("master")
+    given["parquet_options"] = parquet_options(given.get("parquet_options", ()))
     return {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}, master
 
 
@@ -167,7 +175,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_options(*_PLACES, *_JOB, *_TEXT, *_AGAIN)
+@_options(*_PLACES, *_JOB, *_ROWS, SPLIT, *_AGAIN)
 def consolidate(
     source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
 ) -> None:
@@ -193,7 +201,7 @@ def sniff(source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str,
 
 
 @cli.command()
-@_options(*_PLACES, *_JOB, *_TEXT, AS_JSON, QUIET)
+@_options(*_PLACES, *_JOB, *_ROWS, AS_JSON, QUIET)
 def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given: Any) -> None:
     """Say what consolidate would do; nothing of it is done or left."""
     settings, master = _settings(given)

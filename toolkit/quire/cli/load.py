@@ -9,6 +9,7 @@ import click
 
 import quire
 from quire.cli.function import function_of
+from quire.cli.parquet import PARQUET, parquet_options
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of, store_options
 from quire.engine.loop import again
 from quire.load import check
@@ -56,6 +57,7 @@ def _until(text: str | None) -> Any:
 @click.option("--keep-versions", help="Older versions that stay readable from now on: 3, or '1 day'.")
 @click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files or topics.")
 @click.option("--operation", help="Into a table: upsert (default), insert or bulk_insert.")
+@PARQUET
 @click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
 @KAFKA_OPTION
@@ -68,6 +70,7 @@ def load(source: str, dest: str, max_runs: int | None, master: str | None, as_js
     options = kafka_options(given.pop("options"), given.pop("secrets"))
     function = None if (transform := given.pop("transform")) is None else function_of(transform)
     settings = {**given, "until": _until(given["until"]), "source_options": options}
+    settings["parquet_options"] = parquet_options(given["parquet_options"])
     again(given["every"], max_runs)
     check(source, dest, function, **settings)  # a wrong argument is said at once, not after Spark's start
     with spark_of(master) as spark, shown(as_json):

@@ -10,6 +10,8 @@ import click
 
 import quire
 from quire.cli.function import function_of
+from quire.cli.parquet import PARQUET
+from quire.cli.parquet import parquet_options as written
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
 from quire.errors import UsageError, about
 from quire.ledger.inspect import Inspect
@@ -72,14 +74,18 @@ def retry(
 @click.command()
 @click.argument("dest")
 @click.option("--target-size", help="Size of a data file, with its unit; default: that of the last run.")
+@PARQUET
 @MASTER
 @AS_JSON
 @QUIET
-def compact(dest: str, target_size: str | None, master: str | None, as_json: bool, quiet: bool) -> None:
+def compact(
+    dest: str, target_size: str | None, parquet_options: tuple[str, ...], master: str | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
     """Merge the small data files of many commits."""
+    options = written(parquet_options)
     ledger = quire.Ledger(dest)
     with spark_of(master) as spark:
-        show(ledger.compact(target_size, spark=spark, progress=not quiet), as_json)
+        show(ledger.compact(target_size, spark=spark, progress=not quiet, parquet_options=options), as_json)
 
 
 @click.command()

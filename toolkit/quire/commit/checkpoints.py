@@ -103,6 +103,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     frozen: str = ""  # the columns that the first plan with any has frozen
     source: str = ""  # the brokers and topics that the last load has named
     reads: str = ""  # how the last call has read text with rows
+    writes: str = ""  # how the last call that said it has written Parquet files
     transforms: tuple[str, ...] = ()  # of all commits; "": of one that says nothing of what the destination holds
     committers: tuple[str, ...] = ()
     expired: Natural = 0

@@ -146,6 +146,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     by: str = ""  # the column by whose values the rows lie in directories
     decompress: str = ""  # how compressed files were taken, where that is not what is usual for the transform
     archives: bool = False  # whether the members of archives were taken as documents, where archives could be kept as they are
+    dialect: Annotated[str, msgspec.Meta(max_length=2)] = ""  # of lines of delimited text: the delimiter, and the quote if there is one
+    partitions: bool = False  # whether directories of the sources made columns
+    header: bool = False  # whether the first line of each data file is the header of the others
 
     @property
     def said(self) -> bool:
@@ -223,6 +226,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema: str = ""  # the columns of the rows, as frozen in the plan
     source: str = ""  # topics: the brokers and names that the user has given
     reads: str = ""  # how text with rows was read, as JSON
+    writes: str = ""  # how Parquet files are written, as JSON, where the call says it
     parts: str | None  # where `tasks` and `left` stand if they would make the entry too long
     closer: str  # as in its plan
     format: int = FORMAT

@@ -156,6 +156,11 @@ class Log(Reading):
         found = [commit.reads for _, commit in self.recent() if commit.reads]
         return found[-1] if found else self.base.reads if self.base else ""
 
+    def writes(self) -> str:
+        """How the last call that said it wants Parquet files to be written, as JSON; "": as usual."""
+        found = [commit.writes for _, commit in self.recent() if commit.writes]
+        return found[-1] if found else self.base.writes if self.base else ""
+
     def transforms(self) -> set[str]:
         """The transforms of all commits; "" of those that say nothing of what the destination holds."""
         return {commit.spec.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())

@@ -176,7 +176,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts, re
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
             schema=str(head.intent.get("schema") or ""), source=head.source,
-            reads=str(head.intent.get("reads") or ""),
+            reads=str(head.intent.get("reads") or ""), writes=str(head.intent.get("writes") or ""),
             tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), parts=None,
             closer=head.closer,
         )  # fmt: skip

@@ -22,6 +22,7 @@ from quire.coverage.live import added
 from quire.engine import job as jobs
 from quire.engine import kinds
 from quire.engine.attempt import Work
+from quire.engine.closers import sorting
 from quire.engine.exports import step as exports
 from quire.engine.report import Report
 from quire.engine.request import Request
@@ -330,7 +331,8 @@ def check_spec(log: Log, request: Request) -> None:
     if commit.spec != request.spec:
         there, ours = commit.spec, request.spec
         if there.reduce != ours.reduce:
-            mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
+            went = [w.reduce if sorting.is_said(w.reduce) else f"reduce={w.reduce!r}" if w.reduce else "no shuffle" for w in (there, ours)]
+            mixed = [f"went through {each}" for each in went]
             raise RefusedError(
                 f"the rows of the destination {request.shown} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
                 f"mixing them is not supported. Say the same, or choose another destination."
@@ -353,5 +355,7 @@ def _check_marks(log: Log, request: Request) -> None:
 
 
 def _split(spec: Spec) -> str:
-    said = {"split": spec.split, "partition_by": spec.by, "decompress": spec.decompress, "archives": spec.archives}
+    said = {"split": spec.split, "partition_by": spec.by, "decompress": spec.decompress, "archives": spec.archives,
+            "delimiter": spec.dialect[:1], "quote": spec.dialect[1:], "header": spec.header,
+            "partition_columns": "directories" if spec.partitions else ""}  # fmt: skip
     return "".join(f", {name} {value!r}" for name, value in said.items() if value)

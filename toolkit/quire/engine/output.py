@@ -15,8 +15,8 @@ from quire.formats import extension
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
 from quire.formats.members import MembersApart
-from quire.formats.parquet import ParquetWriter
-from quire.sources.transforms import BadContent, schemas
+from quire.formats.parquet import USUAL, ParquetWriter
+from quire.sources.transforms import BadContent, directories, schemas
 from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.widening import DiffersError
@@ -42,7 +42,9 @@ class DataFiles:
         self.sinks: dict[str, Sink] = {}  # by final names, in the writer's order
         self.records = Counter[int]()  # of each file, by its place
         self.schema_of = ""  # the first file whose rows are in the writer
-        kind: Callable[..., Any] = ParquetWriter if self.convert.format == "parquet" else FrameWriter
+        kind: Callable[..., Any] = partial(ParquetWriter, options=USUAL if self.waits else self.convert.parquet)
+        if self.convert.format != "parquet":
+            kind = partial(FrameWriter, header=self.convert.header)
         if self.convert.loading is not None and self.convert.loading.by and not planned.removes:
             kind = partial(FolderWriter, kind)
         self.apart = self.convert.format == "raw" and self.convert.compression == "none"
@@ -70,7 +72,7 @@ class DataFiles:
         return self._create(index, compression="gzip" if gzip else "none")
 
     def _create(self, index: int, folder: str | None = None, compression: str = "") -> Sink:
-        ending = extension(self.convert.format, compression or self.convert.compression)
+        ending = extension(self.convert.format, compression or self.convert.compression, self.convert.transform)
         final = names.data_file(self.folder if folder is None else folder, *self.owner, index, ending)
         sink = self.sinks[final] = self.committer.create(self.store, *self.owner, final)
         return sink
@@ -78,6 +80,7 @@ class DataFiles:
     def fit(self, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """A function's rows in the columns of the destination, or of the first rows of the task; BadContent where they do not fit."""
         try:
+            rows = directories.filled(path, rows) if self.convert.partitions else rows
             found = fit(rows, self.writer.schema or self.convert.columns, self.convert.evolves)
         except DiffersError as e:
             raise BadContent(f"TypeError: the rows have another schema: {e}", differs=str(e)) from None
@@ -108,8 +111,12 @@ class DataFiles:
 
     @property
     def schema(self) -> str:
-        """The columns of a function's rows: all tasks of a destination must have the same."""
-        schema = self.writer.schema if self.convert.format == "parquet" and self.convert.of_columns else None
+        """The columns of a function's rows, or of lines below a header: all tasks of a destination must have the same."""
+        schema = None
+        if self.convert.format == "parquet":
+            schema = self.writer.schema if self.convert.of_columns else None
+        elif self.convert.has_columns and self.sinks:
+            schema = self.convert.columns
         return "" if schema is None else schemas.text(schema)
 
     def abort(self) -> None:

@@ -15,14 +15,18 @@ from msgspec.structs import replace
 
 from quire.arguments import ROWS, count, flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
-from quire.commit.entries import SPLITS, Keep, Spec
+from quire.commit.entries import SPLITS, UNSAID, Keep, Spec
 from quire.commit.held import Held
 from quire.commit.retire import can_keep
+from quire.engine.closers.sorting import Sorting, sorting
 from quire.engine.exports import step as exporting
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
+from quire.formats import parquet_options as parquet
 from quire.formats.lines import compressor
+from quire.formats.parquet import CONTENT, USUAL
+from quire.formats.parquet_options import ParquetOptions
 from quire.planning.changes import Policy
 from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
@@ -111,7 +115,8 @@ class Request:
         convert, columns = self.convert, None
         if convert.has_columns:
             reader = convert.process.reader if isinstance(convert.process, Reading) else None
-            columns = Columns(convert.transform, reader, convert.columns, convert.compression, convert.evolves)
+            order = self.reduce.columns if isinstance(self.reduce, Sorting) else ()
+            columns = Columns(convert.transform, reader, convert.columns, convert.compression, convert.evolves, convert.partitions, order)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         decodes = any(root.decompress != NONE or root.archives for root in self.roots)
         guessed = not ((known and not decodes) or self.convert.transform == "callable" or columns)
@@ -168,6 +173,10 @@ class Settings(TypedDict, total=False):
     quote: str
     header: bool
     null_values: str | Iterable[str] | None
+    partition_columns: str | None
+    sort_by: str | Iterable[str] | None
+    split_by_schema: bool
+    parquet_options: Mapping[str, Any] | None
     rescued: str | None
     keep_messages: bool
     function_version: str | None
@@ -226,7 +235,8 @@ def build(
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     decompress: str | None = None, archives: bool = False, schema: Any = None, encoding: str = "auto", delimiter: str = ",",
     quote: str = '"', header: bool = True,
-    null_values: str | Iterable[str] | None = None, rescued: str | None = None,
+    null_values: str | Iterable[str] | None = None, rescued: str | None = None, partition_columns: str | None = None,
+    sort_by: str | Iterable[str] | None = None, split_by_schema: bool = False, parquet_options: Mapping[str, Any] | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
     keep_versions: int | str | None = None, exports: Any = None, schema_evolution: str = "refuse", waits: bool = False,
@@ -276,9 +286,10 @@ def build(
         "null_values": _texts(null_values),
         "rescued": rescued,
     }
-    reader = _reader(kind, given, schema, on_append)
+    reader = _reader(kind, given, schema, on_append, laid_out)
     count(max_quarantined, "max_quarantined")
     check_options(storage_options, source_options, dest_options)
+    partitions = partition_columns is not None and _partitions(partition_columns, kind, laid_out, layout, header)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
         how = compression_mode(decompress, kind)
@@ -286,7 +297,8 @@ def build(
             dataclasses.replace, identity=change_detection, links=follow_links, decompress=how, archives=archives
         )  # fmt: skip
         roots = tuple(map(as_asked, found))
-    _check_archives(how, archives=archives)
+    together = {"partition_columns": partition_columns, "split_by_schema": split_by_schema}
+    _check_archives(how, archives=archives, others=together | {"format='lines'": kind == "csv" and laid_out == "lines"})
     with about("dest"):
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         to = destination(dest, to_options)
@@ -304,6 +316,8 @@ def build(
         keep_messages,
         marks=policy.marks,
         holds=on_append == "tail" and not flush,
+        parquet=writes(parquet_options, laid_out),
+        partitions=partitions,
         evolves=MORE if adds else "",
     )
     cut = Cut(
@@ -327,18 +341,56 @@ def build(
         **({"on_change": on_change} if on_change == "reprocess" else {}),
         **({"identity": change_detection} if change_detection != "store" else {}),
         **({"decompress": how} if how != NONE else {}),
+        **({"partition_columns": partition_columns} if partitions else {}),
+        **({"writes": convert.parquet.said} if convert.parquet.said else {}),
         **evolution(adds=adds),
         **({"archives": True} if archives else {}),
     }  # fmt: skip
     spec = Spec(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout,
-        decompress=decoded_by(how, kind), archives=archives and kind in ("raw", "callable"),
+        decompress=decoded_by(how, kind), archives=archives and kind in ("raw", "callable"), partitions=partitions,
     )  # fmt: skip
     made = Request(
-        roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
-        max_quarantined, policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
+        roots, to, to_options, Identity(intent, spec, by), convert, cut,
+        files.Selection(include, exclude, hidden, follow_links, schema=_schemas(split_by_schema, kind, waits=waits)), age, max_quarantined,
+        policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
-    return made if reader is None else _of_text(made, reader, text.said(given))
+    return _sorted(_of_text(made, reader, text.said(given)), None if sort_by is None else sorting(sort_by, target))
+
+
+def _schemas(given: bool, kind: str, *, waits: bool) -> str:
+    """Which schema is meant, where each gets a destination; UsageError for files whose schemas are not known by their footers."""
+    with about("split_by_schema"):
+        if flag(given, "split_by_schema") and kind not in columnar.NAMES:
+            raise UsageError(f"split_by_schema=True is for files that name their columns: {', '.join(columnar.NAMES)}. Leave it out.")
+        if given and waits:
+            raise UsageError("split_by_schema=True runs once: call it again in a loop of your own, or leave every= out.")
+    return files.EVERY if given else ""
+
+
+def _partitions(given: str, kind: str, format: str, layout: str, header: bool) -> bool:
+    """True; UsageError where directories make no columns, or would be there twice."""
+    choose(given, ("directories",), "partition_columns")
+    with about("partition_columns"):
+        if kind not in (*columnar.NAMES, *text.NAMES) or format != "parquet":
+            kinds = ", ".join((*columnar.NAMES, *text.NAMES))
+            raise UsageError(f"partition_columns= puts columns beside those of files with rows ({kinds}, into Parquet). Leave it out.")
+        if layout == "directories":
+            raise UsageError("layout='directories' keeps the directories, whose readers make columns of them. Leave one of both out.")
+        if not header:
+            raise UsageError("header=False takes the columns of schema= in their order, all of them from the files. Leave one of both out.")
+    return True
+
+
+def writes(given: Mapping[str, Any] | None, format: str) -> ParquetOptions:
+    """How Parquet files are to be written; UsageError for wrong options, and where none is written."""
+    if given is None:
+        return USUAL
+    found = parquet.parse(given)
+    if format != "parquet":
+        with about("parquet_options"):
+            raise UsageError(f"parquet_options= is about Parquet files, and this call writes format {format!r}. Leave it out.")
+    return found
 
 
 def _adds(schema_evolution: str, laid_out: str, kind: str) -> bool:
@@ -353,8 +405,13 @@ def evolution(*, adds: bool) -> dict[str, Any]:
     return {"schema_evolution": "add"} if adds else {}
 
 
-def _check_archives(how: str, *, archives: bool) -> None:
-    """UsageError for a codec that all files have, where some are archives."""
+def _check_archives(how: str, *, archives: bool, others: Mapping[str, object]) -> None:
+    """UsageError for what does not go with archives: a codec that all files have, and what is told of files by their place or as a whole."""
+    if archives and (other := next((name for name, given in others.items() if given), None)):
+        with about("archives"):
+            raise UsageError(
+                f"archives=True and {other} do not go together: members of an archive lie in no directory. Leave one of them out."
+            )
     if archives and how not in (NONE, AUTO):
         with about("archives"):
             raise UsageError(f"decompress={how!r} takes all files by one codec, and archives=True does not. Say decompress='auto'.")
@@ -364,7 +421,7 @@ def _texts(given: Any) -> Any:
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else given
 
 
-def _reader(kind: str, given: Mapping[str, Any], schema: Any, on_append: str) -> text.Reader | None:
+def _reader(kind: str, given: Mapping[str, Any], schema: Any, on_append: str, format: str) -> text.Reader | None:
     """The reader of text that holds rows, with the columns that the call says; UsageError for what does not go together."""
     refuse_needless({**given, "schema": schema}, {"transform='csv' or 'jsonl'": kind in text.NAMES, "transform='csv'": kind == "csv"})
     if kind not in text.NAMES:
@@ -373,14 +430,27 @@ def _reader(kind: str, given: Mapping[str, Any], schema: Any, on_append: str) ->
     if on_append == "tail" and reader.wide:
         with about("on_append"):
             raise UsageError(f"on_append='tail' finds lines by their ends, and text in {reader.encoding} has none that stand alone.")
-    return reader
+    return reader if format == "parquet" else _of_lines(given, reader)
 
 
-def _of_text(made: Request, reader: text.Reader, reads: str) -> Request:
-    """A call whose files `reader` reads: its splits are ranges of lines, or files."""
+def _of_lines(given: Mapping[str, Any], reader: text.Reader) -> text.CsvLines:
+    """The same of a call whose data files hold lines; UsageError for columns that no header of theirs can name."""
+    spec = replace(UNSAID, dialect=given["delimiter"] + given["quote"], header=given["header"])
+    found = text.reader("csv", given, reader.columns, spec)
+    assert isinstance(found, text.CsvLines)
+    found.check_columns()
+    return found
+
+
+def _of_text(made: Request, reader: text.Reader | None, reads: str) -> Request:
+    """A call whose files `reader` reads, if there is one: its splits are ranges of lines, or files."""
+    if reader is None:
+        return made
     convert, cut, how = made.convert, made.cut, made.roots[0].decompress if made.roots else NONE
     ranges = reader.split == "lines" and not convert.holds and made.roots[0].identity == "store"
     spec = replace(made.spec, kind=SPLITS, split=reader.split, decompress=decoded_by(how, convert.transform, reader.split))
+    if isinstance(reader, text.CsvLines):
+        spec = replace(spec, dialect=reader.dialect, header=reader.headed)
     return dataclasses.replace(
         made.named(spec, schema="" if reader.columns is None else schemas.text(reader.columns), reads=reads),
         convert=dataclasses.replace(convert, process=Reading.by(reader, convert.max_file_size, cut.uncut), columns=reader.columns),
@@ -419,12 +489,32 @@ def reducing(request: Request, reduce: Callable[[Any], Any], version: str | None
         name = transforms.identity(reduce, version)
         if request.spec.format == "raw":
             raise UsageError("reduce= takes rows, and format 'raw' has none. Use format='parquet' or 'lines'.")
+    return _shuffled(request, reduce, name, name.rpartition("@")[0], "reduce")
+
+
+def _sorted(request: Request, order: Sorting | None) -> Request:
+    """The same call, whose rows are sorted if there is an order; UsageError where they have no columns that are known before."""
+    if order is None:
+        return request
+    with about("sort_by"):
+        if request.spec.format != "parquet" or request.convert.of_user:
+            raise UsageError(
+                "sort_by= sorts rows of files into Parquet, as of transform='parquet' or 'csv'. Rows of a function are sorted by "
+                "quire.process(…, reduce=function)."
+            )
+        if not request.convert.has_columns and (unknown := [name for name in order.columns if name not in CONTENT.names]):
+            raise UsageError(f"sort_by names the column {unknown[0]!r}, and the rows have {', '.join(CONTENT.names)}.")
+    return _shuffled(request, order, order.said, order.said, "sort_by")
+
+
+def _shuffled(request: Request, reduce: Callable[[Any], Any], name: str, said: str, word: str) -> Request:
+    with about(word):
         if request.spec.layout != "flat":
-            raise UsageError("reduce= brings rows of all directories together, so layout='directories' cannot stay. Leave layout out.")
+            raise UsageError(f"{word}= brings rows of all directories together, so layout='directories' cannot stay. Leave layout out.")
         if "reprocess" in (request.policy.on_change, request.policy.on_append):
             raise UsageError(
-                "what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with reduce= leave "
+                f"what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with {word}= leave "
                 "on_change and on_append at 'report', or forget the whole commit first."
             )
-    named = request.named(replace(request.spec, reduce=name.rpartition("@")[0]), reduce=name)
+    named = request.named(replace(request.spec, reduce=said), reduce=name)
     return dataclasses.replace(named, reduce=reduce, identity=dataclasses.replace(named.identity, closer="shuffle"))

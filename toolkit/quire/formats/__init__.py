@@ -18,11 +18,12 @@ PAIRS = {
     "parquet": ("parquet",),
     "orc": ("parquet",),
     "avro": ("parquet",),
-    "csv": ("parquet",),
+    "csv": ("parquet", "lines"),
     "jsonl": ("parquet",),
     "callable": FORMATS,
 }
 _EXTENSIONS = {"lines": "txt", "raw": "bin"}
+_LINES = {"csv": "csv"}  # of some transforms, whose lines have a name of their own
 _SUFFIX = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 
@@ -42,8 +43,9 @@ def compression_for(format: str, compression: str | None) -> str:
     return choose(compression, COMPRESSIONS, "compression") if compression else "zstd" if format == "parquet" else "none"
 
 
-def extension(format: str, compression: str) -> str:
-    """The ending of a data file's name; Spark and others recognise the compression by it."""
+def extension(format: str, compression: str, transform: str = "") -> str:
+    """The ending of a data file's name; Spark and others recognise by it what it holds, and the compression."""
     if format == "parquet":
         return "parquet" if compression == "none" else f"{_SUFFIX[compression][1:]}.parquet"
-    return _EXTENSIONS[format] + _SUFFIX[compression]
+    named = _LINES.get(transform, _EXTENSIONS[format]) if format == "lines" else _EXTENSIONS[format]
+    return named + _SUFFIX[compression]

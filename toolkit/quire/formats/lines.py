@@ -1,4 +1,4 @@
-"""Data files of bytes: records one after the other, plain or in gzip members or zstd frames.
+"""Data files of bytes: records one after the other, plain or in gzip members or zstd frames; a header may stand before the first one.
 
 A frame ends at a record's end and holds at most 1 MiB of input (a longer record has frames of its own), so any record is read
 back without reading the file: go to `offset`, decompress, leave out `skip` bytes. Concatenated members and frames are valid
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,14 @@ def compressor(compression: str) -> Callable[[bytes], bytes]:
 class FrameWriter:
     """Writes records into data files of at most `target` bytes; where each record lies is in `files`, `offsets`, `skips`.
 
-    `create(index)` opens the next data file. A record goes into one file; only a record that is longer than `target` makes a
-    file longer than that.
+    `create(index)` opens the next data file, which begins with the `header`: it is of no record. A record goes into one file; only a
+    record that is longer than `target` makes a file longer than that.
     """
 
-    def __init__(self, create: Callable[[int], Sink], target: int, compression: str) -> None:
+    def __init__(self, create: Callable[[int], Sink], target: int, compression: str, header: bytes = b"") -> None:
         self.create, self.target = create, target
         self.compress = None if compression == "none" else compressor(compression)
+        self._header = header if self.compress is None or not header else self.compress(header)
         self.sizes: list[int] = []  # of the files so far
         self.files: list[int] = []  # a value a record, from here on
         self.offsets: list[int] = []
@@ -168,6 +170,8 @@ class FrameWriter:
         self._sink = self.create(len(self.sizes))
         self.sizes.append(0)
         self._size = 0
+        if self._header:
+            self._write(self._header)
 
     def _close_file(self) -> None:
         if self._sink is not None:
@@ -292,10 +296,14 @@ def contents(store: Store, name: str, compression: str) -> Iterator[bytes]:
             yield piece
 
 
-def batches(store: Store, name: str, compression: str) -> Iterator[pa.RecordBatch]:
-    """The lines of a data file as batches of `value`; nothing is decoded. QuireError for a line that no batch holds."""
+def batches(store: Store, name: str, compression: str, *, headed: bool = False) -> Iterator[pa.RecordBatch]:
+    """The lines of a data file as batches of `value`; nothing is decoded. QuireError for a line that no batch holds.
+
+    headed  its first line is its header, and is left out
+    """
     rest, held = list[bytes](), 0  # of a line that goes on; joined once, so that a long one costs its length
-    for piece in contents(store, name, compression):
+    pieces = contents(store, name, compression)
+    for piece in below_header(pieces) if headed else pieces:
         end = piece.rfind(b"\n") + 1
         if end:
             yield from _whole(store, name, [*rest, piece[:end]])
@@ -306,6 +314,28 @@ def batches(store: Store, name: str, compression: str) -> Iterator[pa.RecordBatc
             raise _too_long(store, name)
     if held:
         yield _split(b"".join([*rest, b"\n"]))
+
+
+def below_header(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same without the first line."""
+    rest = iter(pieces)
+    for piece in rest:
+        if end := piece.find(b"\n") + 1:
+            yield piece[end:]
+            break
+    yield from rest
+
+
+def header_of(store: Store, name: str, compression: str) -> bytes:
+    """The first line of a data file, with its end."""
+    found = b""
+    with closing(contents(store, name, compression)) as pieces:  # type: ignore[type-var]  # they are a generator
+        for piece in pieces:
+            end = piece.find(b"\n") + 1
+            found += piece[:end] if end else piece
+            if end:
+                break
+    return found
 
 
 def _whole(store: Store, name: str, pieces: list[bytes]) -> Iterator[pa.RecordBatch]:

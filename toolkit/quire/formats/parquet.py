@@ -6,6 +6,8 @@ import io
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import field as held_in
 from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,6 +20,7 @@ import xxhash
 from quire.formats import footer
 from quire.formats.damage import ARROW
 from quire.formats.footer import Chunk
+from quire.formats.parquet_options import LARGEST, ParquetOptions
 from quire.storage import Sink, Store, held
 from quire.storage.once import once
 
@@ -37,6 +40,7 @@ RECORDS = pa.schema(
 # Of which a dictionary is worth its making: the other columns' values are all different.
 _ALIKE = ["topic", "partition", "timestamp_type"]
 PASSING = "passing"  # a compression for files that one task reads once: written and read in half the time, and a third larger
+USUAL = ParquetOptions()
 _COUNTS = struct.Struct("<qq")
 _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD", PASSING: "LZ4"}
 
@@ -77,16 +81,26 @@ class SinkFile(io.RawIOBase, Generic[W]):
         return self.at
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Rows for the next row group."""
+
+    batches: list[pa.RecordBatch] = held_in(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+
+
 class ParquetWriter:
     """Writes batches into data files of about `target` bytes; `files` and `offsets` (the first row's number) are a value a batch.
 
-    `group`: bytes of rows in a row group. Each has its own dictionaries, so of columns larger ones are smaller and made in less time.
+    `group`: bytes of rows in a row group, where `options` say no size. Each has its own dictionaries, so of columns larger ones are smaller
+    and made in less time.
     """
 
     group = GROUP
 
-    def __init__(self, create: Callable[[int], Sink], target: int, compression: str) -> None:
-        self.create, self.target, self.compression = create, target, _LOSSLESS[compression]
+    def __init__(self, create: Callable[[int], Sink], target: int, compression: str, options: ParquetOptions = USUAL) -> None:
+        self.create, self.target, self.compression, self.options = create, target, _LOSSLESS[compression], options
         self.schema: pa.Schema | None = None
         self.sizes: list[int] = []
         self.files: list[int] = []
@@ -95,8 +109,7 @@ class ParquetWriter:
         self._file: SinkFile[Sink] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+        self._waiting = _Waiting()
         self._taken = self._packed = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -107,17 +120,19 @@ class ParquetWriter:
         n = batch.nbytes
         ratio = self._packed / self._taken if self._taken else 1.0
         if (
-            self._file is not None and self._rows and self._file.at + (self._waiting_bytes + n) * ratio > self.target
+            self._file is not None and self._rows and self._file.at + (self._waiting.bytes + n) * ratio > self.target
         ) or self._file is None:
             self._next_file()
         self.files.append(len(self.sizes) - 1)
         self.offsets.append(self._rows)
         self.skips.append(0)
         self._rows += batch.num_rows
-        self._waiting.append(batch)
-        self._waiting_bytes += n
-        if self._waiting_bytes >= self.group:
-            self._flush()
+        self._waiting.batches.append(batch)
+        self._waiting.bytes += n
+        self._waiting.rows += batch.num_rows
+        most = self.options.bytes or (LARGEST if self.options.rows else self.group)
+        if self._waiting.bytes >= most or 0 < self.options.rows <= self._waiting.rows:
+            self._flush(whole=self._waiting.bytes < most)
 
     def add_many(self, batch: pa.RecordBatch, counts: Sequence[int]) -> None:
         """Append the rows of several input files, which stay together; `counts`: how many rows each has, none of them 0."""
@@ -128,20 +143,24 @@ class ParquetWriter:
             self.skips += [0] * more
             self.offsets += accumulate(counts[:-1], initial=first)
 
-    def _flush(self) -> None:
-        if self._waiting and self._writer is not None and self._file is not None:
+    def _flush(self, *, whole: bool = False) -> None:
+        """Write the rows that wait; `whole`: those that fill their row groups."""
+        if self._waiting.batches and self._file is not None:
             before = self._file.at
-            table = pa.Table.from_batches(self._waiting)
+            table = pa.Table.from_batches(self._waiting.batches)
+            rest = table.slice(table.num_rows - table.num_rows % self.options.rows if whole else table.num_rows)
+            table = table.slice(0, table.num_rows - rest.num_rows)
+            self._writer = self._writer or self._opened(table)
             if table.num_rows:
-                self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-            self._taken += self._waiting_bytes
+                self._writer.write_table(table, row_group_size=self.options.rows or table.num_rows)
+            self._taken += self._waiting.bytes - rest.nbytes
             self._packed += self._file.at - before
-            self._waiting, self._waiting_bytes = [], 0
+            self._waiting = _Waiting(rest.to_batches(), rest.nbytes, rest.num_rows)
 
     @property
     def held(self) -> int:
         """Bytes in memory: rows that wait for their row group, and what the sink has not sent."""
-        return self._waiting_bytes + (held(self._file.sink) if self._file is not None else 0)
+        return self._waiting.bytes + (held(self._file.sink) if self._file is not None else 0)
 
     def spill(self) -> None:
         """End the row group, so that no rows wait."""
@@ -150,23 +169,24 @@ class ParquetWriter:
     def _next_file(self) -> None:
         self._close_file()
         self._file = SinkFile(self.create(len(self.sizes)))
+        self.sizes.append(0)
+        self._rows = 0
+        if not self.options.bloom_filters:  # whose size is a matter of the first rows
+            assert self.schema is not None
+            self._writer = self._opened(self.schema.empty_table())
+
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        """A file whose first row group holds these rows."""
         assert self.schema is not None
         kept = self.compression != _LOSSLESS[PASSING]
         alike: Any = [name for name in _ALIKE if name in self.schema.names] if of_records(self.schema) else kept
-        self._writer = pq.ParquetWriter(
-            self._file,
-            self.schema,
-            compression=self.compression,
-            use_dictionary=alike,
-            write_statistics=kept,
-            store_schema=True,
-        )
-        self.sizes.append(0)
-        self._rows = 0
+        more = self.options.writer(first) if kept else {"write_statistics": False}
+        return pq.ParquetWriter(self._file, self.schema, compression=self.compression, use_dictionary=alike, store_schema=True, **more)
 
     def _close_file(self) -> None:
-        if self._file is not None and self._writer is not None:
+        if self._file is not None:
             self._flush()
+            assert self._writer is not None  # something was added
             self._writer.close()
             self._file.sink.close()
             self.sizes[-1] = self._file.at

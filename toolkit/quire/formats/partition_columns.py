@@ -27,7 +27,21 @@ def of(files: Sequence[str], columns: Sequence[str], by: Mapping[str, pa.DataTyp
     if not found or any(f.keys() != found[0].keys() for f in found):
         return {}
     taken = {c.lower() for c in columns}
-    return {key: _kind([f[key] for f in found if f[key] is not None]) for key in found[0] if key.lower() not in taken}
+    return {key: _kind([v for f in found if (v := f[key]) is not None]) for key in found[0] if key.lower() not in taken}
+
+
+def inferred(values: Sequence[str]) -> pa.DataType:
+    """The type that Spark infers for the values of a directory; null where there is none."""
+    return _kind([*values]) if values else pa.null()
+
+
+def both(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The same for the values of two types."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    return _BOTH.get(frozenset((one, other)), pa.string())
 
 
 def alone(file: str, made: Mapping[str, object]) -> bool:
@@ -56,6 +70,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
+_BOTH = {frozenset((pa.int32(), pa.int64())): pa.int64(), frozenset((pa.int32(), pa.float64())): pa.float64()}
 _SPARK = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 

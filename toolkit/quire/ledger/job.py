@@ -29,6 +29,7 @@ from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import AllQuarantined, FormatError, QuireError, RefusedError, UsageError, printable
+from quire.formats import parquet_options
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
@@ -162,6 +163,7 @@ class Change:
     spec     what a destination without any commit is said to hold; left out: such a one is refused
     repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
     reads    how text is read, as JSON; left out: as in the last run
+    writes   how Parquet files are written, as JSON; left out: as the last call has said it
     evolves  how the columns of a function's rows go together with those that are there (see `columns.together`)
     """
 
@@ -176,6 +178,7 @@ class Change:
     repeat: bool = False
     reduce: Reduce | None = None
     reads: str = ""
+    writes: str = ""
     evolves: str = ""
 
     def run(self) -> Changed:
@@ -300,12 +303,12 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     elif spec.split and function is not None:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     elif kind in text.NAMES:
-        process = Reading.by(text.reader(kind, _words(change.reads or log.reads() or "{}", log), None), most)
+        process = Reading.by(text.reader(kind, _words(change.reads or log.reads() or "{}", log), None, spec), most)
     rows = (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES)
     there = schemas.there(log) if rows else schemas.grown(log) if evolves else None
     made = Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
-        columns=there,
+        columns=there, partitions=spec.partitions, parquet=parquet_options.stored(change.writes or log.writes(), log.store.url),
     )  # fmt: skip
     if kind in text.NAMES:
         return made.of(there or schemas.frozen(log))

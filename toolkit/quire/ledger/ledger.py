@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import xxhash
@@ -45,6 +46,7 @@ from quire.planning.plan import evenness
 from quire.sources.keys import ROWS
 from quire.sources.keys import keys as keys_of
 from quire.sources.members import identified
+from quire.sources.transforms import schemas, text
 from quire.spark.runner import runner_of
 from quire.storage import connect, destination
 from quire.storage.within import is_table
@@ -301,6 +303,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
     def open(self, path: str | os.PathLike[str], *, version: str | None = None) -> io.BufferedReader:
         """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
 
+        Lines of a CSV file come below the header of their data file.
+
         For `lines` an extra newline appears where a line without its end was taken (`partial_lines="take"`) and the file went on behind it:
         nothing tells any more where it stood. A compressed file gives what it decodes to, with a warning, where the stored bytes were not
         kept (`reason` of its `Location` says so). A member of an archive is `path!member`, and comes as it was in the archive.
@@ -324,7 +328,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         _check_whole(found)
         if how := next(filter(None, (how_decoded(asdict(x)) for x in found)), ""):
             warnings.warn(f"these bytes were {how}: the bytes that are stored at the source were not kept", stacklevel=2)
-        pieces = self._pieces(found)
+        pieces = chain((self._header(),), self._pieces(found)) if any(x.data_file for x in found) else self._pieces(found)
         return io.BufferedReader(_Pieces(_but_last(pieces) if self._ended(found) else pieces))
 
     def read(self, path: str | os.PathLike[str], *, version: str | None = None) -> bytes:
@@ -420,7 +424,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
         items: list[Item] = [(source, by_segment.get(source.segment, {}), compression) for source in self._fold.sources]
         items = [item for item in items if item[1] or (item[0] is not None and item[0].piece)]
         items += [(None, some, compression) for some in alone]
-        found = verify(runner_of(spark, self._store), self._url, self._options, self._fold, items, len(sizes))
+        found = verify(runner_of(spark, self._store), self._url, self._options, self._fold, items, len(sizes), self._header())
         if self._until is None and not is_table(self._store):
             found = replace(found, damaged=(*found.damaged, *strays(self._store, self._log, sizes)))
         if not found.ok and Log(self._store).refresh().expired() > self.version:
@@ -432,6 +436,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
     def _compression(self) -> str:
         spec = self._log.spec(self.version)
         return spec.compression if spec else "none"
+
+    def _header(self) -> bytes:
+        """The beginning of each data file."""
+        spec = self._log.spec(self.version)
+        return text.header(spec, schemas.there(self._log)) if spec and spec.header else b""
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.url!r}, version={self.version})"

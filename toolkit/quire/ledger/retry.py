@@ -134,7 +134,7 @@ def check_text_options(spec: Spec, options: Mapping[str, Any]) -> str:
         if not isinstance(options, Mapping) or (unknown := [name for name in options if name not in text.WORDS]):
             what = f"not {quoted(options)}" if not isinstance(options, Mapping) else f"and not {quoted(unknown[0])}"
             raise UsageError(f"text_options is a dictionary of {', '.join(text.WORDS)}, {what}.")
-    text.reader(spec.transform, options, None)
+    text.reader(spec.transform, options, None, spec)
     return text.said(options)
 
 

@@ -18,6 +18,7 @@ from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
 from quire.engine import request
 from quire.engine.closers import Reduce
+from quire.engine.closers.sorting import is_said, stored
 from quire.errors import RefusedError, UsageError, about, choose, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import by_condition, compact, expire, forget, markers, purge, retry
@@ -149,6 +150,7 @@ class Verbs:
         """
         runner = runner_of(spark, self._store)
         spec = spec_of(Log(self._store).refresh())
+        reduce = stored(spec.reduce, self._target()) if is_said(spec.reduce) else reduce
         retry.check_functions(spec, function, reduce)
         count(max_attempts, "max_attempts", 1)
         count(max_quarantined, "max_quarantined")
@@ -189,16 +191,19 @@ class Verbs:
     @not_of_tables
     def compact(
         self, target_size: str | int | None = None, *, spark: Any = None, committer: str = "auto",
-        progress: bool | Callable[[ProgressEvent], object] = True,
+        progress: bool | Callable[[ProgressEvent], object] = True, parquet_options: Mapping[str, Any] | None = None,
     ) -> Changed:  # fmt: skip
         """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
+
+        parquet_options   as in `quire.consolidate`; left out: those that were said last
 
         Coverage, checksums and lineage stay; `locate` tells the new places. The old files leave the directory, and stay readable as long as
         `keep_versions` says.
         Returns a `Changed`.
         """
         target = self._target() if target_size is None else parse_target(target_size)
-        done = compact.compact(self._dest(runner_of(spark, self._store), progress, committer), target)
+        said = request.writes(parquet_options, spec_of(Log(self._store).refresh(), UNSAID).format).said if parquet_options else ""
+        done = compact.compact(self._dest(runner_of(spark, self._store), progress, committer), target, said)
         self.refresh()
         return done
 

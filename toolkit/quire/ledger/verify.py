@@ -61,11 +61,11 @@ class Verified(display.Shown):
         return {**super().as_dict(), "ok": self.ok}
 
 
-def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item], count: int) -> Verified:
-    """`count` data files against their segments, spread by the runner."""
+def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item], count: int, header: bytes = b"") -> Verified:
+    """`count` data files, each of which begins with the `header`, against their segments, spread by the runner."""
     files = size = 0
     damaged: list[tuple[str, str, str]] = []
-    for outcome, (source, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded), items), items, strict=True):
+    for outcome, (source, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded, header), items), items, strict=True):
         if isinstance(outcome, Failure):
             what = ", ".join(sizes) or f"the data files of {source.segment if source else url}"
             raise outcome.kind_of_error(f"cannot verify {what}: {outcome}. Call again when that is mended.")
@@ -74,7 +74,7 @@ def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Ite
     return Verified(url, count, files, size, tuple(dict.fromkeys(damaged)))
 
 
-def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
+def _verify(url: str, options: Any, folded: Fold, header: bytes, item: Item) -> dict[str, Any]:
     """One task's data files against its segment."""
     source, sizes, compression = item
     store = with_kept(connect(url, options))
@@ -97,6 +97,8 @@ def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
             damaged.append((name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"))
         if entry is None:
             continue
+        if header and not _begins(store, name, compression, header):
+            damaged.append((name, "", "its first line is not the header of the destination's columns"))
         for path, what, n in _compare(store, name, compression, by_file.get(name, rows.slice(0, 0))):
             files, size = files + 1, size + n
             if what:
@@ -141,6 +143,13 @@ def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterat
                     pass
         except (StorageError, FormatError, *lines.UNREADABLE) as e:
             yield name, "", f"cannot be read back ({type(e).__name__})"
+
+
+def _begins(store: Store, name: str, compression: str, header: bytes) -> bool:
+    try:
+        return lines.header_of(store, name, compression) == header
+    except lines.UNREADABLE:
+        return False
 
 
 def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:

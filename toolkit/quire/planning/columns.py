@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 
 from quire.commit import names
 from quire.commit.log import Log
-from quire.errors import FormatError, NotFoundError, RefusedError, UsageError
+from quire.errors import FormatError, NotFoundError, RefusedError, UsageError, scrub
 from quire.formats import measure
 from quire.formats.parquet import stored
+from quire.formats.partition_columns import for_spark
 from quire.sources.archives import Archive, BrokenArchive, is_archive, unpacking
 from quire.sources.compression import NONE, Decoded
 from quire.sources.files import Root
-from quire.sources.transforms import BadContent, columnar, schemas, text, widening
+from quire.sources.transforms import BadContent, columnar, directories, schemas, text, widening
 from quire.sources.transforms.text import Reader
 from quire.storage import OnRetry, ReadRequest, Store, Unreadable, Vanished
 
@@ -51,17 +52,24 @@ class Columns:
     said: pa.Schema | None = None  # by the call
     compression: str = "zstd"
     evolves: str = ""  # MORE: the destination's columns grow by those that are new
+    partitions: bool = False  # directories make columns, too
+    order: tuple[str, ...] = ()  # columns by which rows are sorted
 
     def look(self, root: Root, rows: pa.Table, written: Written, again: OnRetry) -> Counted:
         """The columns of a plan's files, or of some of them; those that cannot be read are told when they are gathered."""
         prefix, store = len(root.url.rstrip("/")) + 1, root.store(again)
-        if self.reader is None:
-            found = _footers(self.kind, _opened(store, prefix, rows, archives=root.archives), written)
+        found = Counter[pa.Schema]()
+        if self.said is not None:
+            pass  # only directories say something new
+        elif self.reader is None:
+            found = _footers(self.kind, opened(store, prefix, rows, archives=root.archives), written)
         else:
             # A long one comes as a stream, of which the beginning is taken.
             decoded = unpacking(store, root.decompress, archives=root.archives)
             found = self._samples(self.reader, decoded, prefix, rows, written)
-        return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in found.items()]
+        made = directories.seen(rows.column("path").to_pylist()) if self.partitions else None
+        counted = [*found.items(), *([(made, 1)] if made is not None else [])]
+        return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in counted]
 
     def _samples(self, reader: Reader, store: Any, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
         found, measured = Counter[pa.Schema](), 0
@@ -91,28 +99,35 @@ class Columns:
             batches, _ = replace(reader, columns=known, rescued="").read(content, begins=True)
         except BadContent:
             return 0
-        return measure.written("parquet", self.compression, batches) if batches else 0
+        return measure.written(reader.format, self.compression, batches) if batches else 0
 
     def freeze(self, store: Store, log: Log, job: str, plan: str, counted: Counted) -> pa.Schema | None:
         """Write the columns that the files of a plan have together; RefusedError where the destination does not have all of them."""
         there, total = schemas.there(log), Counter[str]()
         for serialised, n in counted:
             total[serialised] += n
-        if self.said is not None:
-            columns = schemas.agreed(there, self.said, store.url, schemas.evolving(log, self.evolves))
-        elif not total:
+        known = [(pa.ipc.read_schema(pa.BufferReader(base64.b64decode(each))), n) for each, n in total.items()]
+        found = [(schema, n) for schema, n in known if not directories.are_made(schema)]
+        made = [schema for schema, _ in known if directories.are_made(schema)]
+        said = self.said
+        if said is not None:
+            if self.partitions:  # it need not name them
+                said = directories.beside(pa.schema([*said, *_lacking(said, there)]), (s for s, _ in found), made)
+            columns = schemas.agreed(there, said, store.url, schemas.evolving(log, self.evolves))
+        elif not found:
             return None
         else:
-            found = [(pa.ipc.read_schema(pa.BufferReader(base64.b64decode(each))), n) for each, n in total.items()]
             columns = self._together(found, there)
+            columns = directories.beside(columns, (s for s, _ in found), made) if self.partitions else columns
         if columns is None:
             return None
         if there is not None and columns != there and self.said is None and not self.evolves:
             raise RefusedError(
                 f"the files have other columns than {store.url}: {widening.difference(there, columns)}. Nothing was changed: say "
                 f"schema_evolution='add', so that they are added and null for the rows that are there, or gather these files into another "
-                f"destination."
+                f"destination. quire.sniff(source).schemas() tells which files have which columns."
             )
+        _check_order(columns, self.order)
         store.put(_name(job, plan), schemas.text(columns).encode())
         return columns
 
@@ -125,9 +140,9 @@ class Columns:
         if rescued:
             columns = text.with_rescued(columns if self.evolves else there, rescued)
         # Any value of a text may fit into what is there, or be quarantined: new columns alone are a matter of all files.
-        known, names_there = {f.name.lower(): f for f in columns}, {name.lower() for name in there.names}
+        known = {f.name.lower(): f for f in columns}
         wide = [_wide(field, known.get(field.name.lower(), field)) if self.evolves else field for field in there]
-        return pa.schema([*wide, *(field for field in columns if field.name.lower() not in names_there)])
+        return pa.schema([*wide, *_lacking(there, columns)])
 
 
 def _wide(there: pa.Field, new: pa.Field) -> pa.Field:
@@ -137,9 +152,26 @@ def _wide(there: pa.Field, new: pa.Field) -> pa.Field:
         return there
 
 
-def _footers(kind: str, files: Iterator[tuple[int, Any]], written: Written) -> Counter[pa.Schema]:
+def _check_order(columns: pa.Schema, order: Sequence[str]) -> None:
+    """RefusedError for columns by which rows cannot be sorted, and for those that Spark, which sorts, does not have."""
+    for name in order:
+        if name not in columns.names:
+            raise RefusedError(f"sort_by names the column {name[:100]!r}, and the rows have {scrub(', '.join(columns.names), 300)}.")
+        if pa.types.is_nested(kind := columns.field(name).type):
+            raise RefusedError(f"sort_by names the column {name[:100]!r}, and it is {scrub(str(kind), 100)}, which has no order.")
+    if odd := next((f for f in columns if order and for_spark(f.type) != f.type), None):
+        raise RefusedError(f"Spark sorts the rows, and has no {odd.type}, which the column {odd.name!r} is. Leave sort_by out.")
+
+
+def _lacking(one: pa.Schema, other: pa.Schema | None) -> list[pa.Field]:
+    """The columns of the other that the one has not."""
+    known = {name.lower() for name in one.names}
+    return [field for field in other or () if field.name.lower() not in known]
+
+
+def _footers(kind: str, files: Iterator[tuple[str, int, Any]], written: Written) -> Counter[pa.Schema]:
     found, measured = Counter[pa.Schema](), 0
-    for size, file in files:
+    for _, size, file in files:
         try:
             found[columnar.schema_of(kind, file)] += 1
             if kind == "parquet" and measured < SAMPLE:
@@ -197,7 +229,8 @@ def _packed(store: Store, request: ReadRequest) -> bool:
         return False
 
 
-def _opened(store: Store, prefix: int, rows: pa.Table, *, archives: bool) -> Iterator[tuple[int, Any]]:
+def opened(store: Store, prefix: int, rows: pa.Table, *, archives: bool = False) -> Iterator[tuple[str, int, Any]]:
+    """Files that hold something, with their names and sizes: a short one whole, of a long one only what is asked for is read."""
     short, long = list[ReadRequest](), list[ReadRequest]()
     for path, version, size, start in zip(*(rows.column(c).to_pylist() for c in ("path", "version", "size", "start")), strict=True):
         if size and not start:
@@ -210,12 +243,12 @@ def _opened(store: Store, prefix: int, rows: pa.Table, *, archives: bool) -> Ite
             if isinstance(content, Archive):
                 for _, found in _documents(content):
                     if isinstance(found, bytes):
-                        yield len(found), pa.BufferReader(found)
+                        yield request.name, len(found), pa.BufferReader(found)
             elif not isinstance(content, Vanished | Unreadable | BadContent):
-                yield request.size, pa.BufferReader(content if isinstance(content, bytes) else b"".join(content))
+                yield request.name, request.size, pa.BufferReader(content if isinstance(content, bytes) else b"".join(content))
     for request in long:
         try:
-            yield request.size, stored(store, request.name)
+            yield request.name, request.size, stored(store, request.name)
         except NotFoundError:
             continue
 

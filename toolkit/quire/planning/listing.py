@@ -20,7 +20,7 @@ from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, StorageError
 from quire.formats.lines import LONGEST
-from quire.planning import columns
+from quire.planning import columns, routes
 from quire.planning.changes import Decided, Policy, decide
 from quire.planning.deleted import Blind, ListedNames
 from quire.planning.drops import DROPS, put_drops
@@ -168,6 +168,7 @@ class Written:
     sampled_out: int = 0
     schemas: list[list[Any]] = field(default_factory=list)  # of files that hold rows (see `planning.columns`)
     columns: str = ""  # of their rows, as they are frozen
+    routes: list[list[Any]] = field(default_factory=list)  # schemas of which there are new files, and an example (see `planning.routes`)
     strange: list[tuple[str, str]] = field(default_factory=list)  # a few of those files that cannot be read, and why
 
 
@@ -228,6 +229,8 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         found.files += len(entries)
         root, policy = listing.roots[piece.root], listing.policy
         left = remaining(table, listing.fold, dest, policy.needs)
+        if listing.columns and listing.selection.schema and left.files.num_rows:
+            left.files = routes.mine(listing.columns.kind, listing.selection.schema, listing.roots[piece.root], left.files, found)
         found.done += left.done
         found.quarantined += left.quarantined
         if policy.supersede:
@@ -249,7 +252,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             found.new += pc.count_distinct(rows.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, root, rows, found)
-            if listing.columns and listing.columns.said is None:
+            if listing.columns and (listing.columns.said is None or listing.columns.partitions):
                 found.written.schemas += listing.columns.look(root, rows, found.written, found.again)
     for gone in seen.gone(listing.fold, dest):
         found.deleted.add(gone.num_rows, gone.column("path")[:EXAMPLES].to_pylist())

@@ -91,6 +91,7 @@ def _by_tasks(spark: SparkSession, held: Content, own: pa.Schema, made: Mapping[
     folded = held.folded if held.spec.format == "raw" else None
     reading = Reading(
         held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded, kept=held.kept,
+        headed=held.spec.header,
     )  # fmt: skip
 
     def read(i: int) -> Iterator[pa.RecordBatch]:

@@ -57,6 +57,7 @@ class Reading:
     filters: Filters = ()
     folded: Fold | None = None
     kept: Mapping[str, str] | None = None  # superseded files, and where they are kept
+    headed: bool = False  # each file of lines begins with a header
 
     def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; UsageError where the version has expired, FormatError for a file with other columns."""
@@ -65,7 +66,7 @@ class Reading:
             if self.format == "parquet":
                 yield from self._of_parquet(store, piece)
             elif self.format == "lines":
-                for batch in lines.batches(store, piece.name, self.compression):
+                for batch in lines.batches(store, piece.name, self.compression, headed=self.headed):
                     yield self._as_wanted(batch, piece.name)
             else:
                 assert piece.source is not None

@@ -38,7 +38,7 @@ def _rows(store: Store, held: Content) -> Iterator[Any]:
             for _, batch in rows.of_raw(store, (source, ""), compression, held.folded):
                 yield from batch.to_pylist()
     for file in held.files if held.spec.format == "lines" else ():
-        for batch in lines.batches(store, file.name, compression):
+        for batch in lines.batches(store, file.name, compression, headed=held.spec.header):
             yield from batch.column(0).to_pylist()
     for file in held.files if held.spec.format == "parquet" else ():
         for batch in parquet.open_file(store, file.name).iter_batches(batch_size=100):

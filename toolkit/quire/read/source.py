@@ -100,6 +100,7 @@ class DataSource(datasource.DataSource):
         folded = held.folded if held.spec.format == "raw" else None
         return Reading(
             held.url, held.options, held.version, held.spec.format, held.spec.compression, columns, made, folded=folded, kept=held.kept,
+            headed=held.spec.header,
         )  # fmt: skip
 
     def reader(self, schema: StructType) -> BatchReader:

@@ -95,6 +95,9 @@ class Unread(Root):
         return "quarantine"
 
 
+EVERY = "*"
+
+
 @dataclass(frozen=True)
 class Selection:
     """Which files of the roots are taken."""
@@ -105,6 +108,7 @@ class Selection:
     links: bool = False
     newest: int | None = None  # ns since 1970: files changed later are left for another run
     without: frozenset[str] = frozenset()  # paths that this call has taken up often enough
+    schema: str = ""  # of the files with rows those of this schema alone (see `planning.routes`); EVERY: each has a destination
 
     def chooser(self, root: Root) -> re.Pattern[str]:
         """The pattern for names of files below the root."""

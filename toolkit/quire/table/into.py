@@ -54,12 +54,18 @@ def into(made: R, operation: str | None) -> R:
     chosen = "upsert" if operation is None else choose(operation, OPERATIONS, "operation")
     if made.identity.closer:
         with about("reduce"):
-            raise UsageError("rows of a table go through no function together. Leave reduce= out.")
+            raise UsageError("rows of a table go through no function together, and lie by their keys. Leave reduce= and sort_by= out.")
     if made.spec.format != "parquet" or made.spec.layout != "flat":
         with about("format"):
             raise UsageError(
                 "a table takes rows with columns: use format='parquet', without layout= and partition_by= (the table has its own)"
             )
+    if made.convert.parquet.said:
+        with about("parquet_options"):
+            raise UsageError("a table writes its files in its own way. Leave parquet_options= out.")
+    if made.selection.schema:
+        with about("split_by_schema"):
+            raise UsageError("a table has one schema. Leave split_by_schema= out.")
     by = committers.REGISTRY.make(made.identity.committer)
     if by is not None and by.leaks:
         with about("committer"):

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce, staged
+from quire.engine.closers.sorting import Sorting
 from quire.engine.closers.staged import Part
 from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.formats import extension, parquet
@@ -85,6 +87,7 @@ def _run(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce
         if reduce is None:
             raise UsageError(f"job {head.job} ends with a shuffle, and this call has no function for it: reduce=.")
         if parts := staged.parts(head.job, tasks):
+            reduce = reduce.of(sum(part.size for part in parts)) if isinstance(reduce, Sorting) else reduce
             files = _spread(runner, closing, parts, reduce, bar) if isinstance(runner, OnSpark) else _here(closing, parts, reduce)
         made = {file["schema"] for file in files}
         done = Task(
@@ -144,7 +147,7 @@ class _Output:
         # Nobody else's, also not those of another try of the same part, which an engine may make at the same time.
         self.first = ((10**6 + part) * 10**12 + secrets.randbelow(10**12)) * 10**4
         self.outputs: dict[str, Sink] = {}
-        kind = ParquetWriter if self.format == "parquet" else FrameWriter
+        kind: Any = partial(ParquetWriter, options=closing.work.convert.parquet) if self.format == "parquet" else FrameWriter
         self.writer: Any = kind(self._create, target, self.head.spec.compression)
         self.counts = list[int]()  # rows of each record that the writer was given
         self.most = max(1, min(parquet.GROUP, target // 4))

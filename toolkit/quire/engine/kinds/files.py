@@ -106,7 +106,7 @@ class _FileReader:
                     continue
                 alone = marks or length != request.size or split.at in memo
                 if group and content.__class__ is bytes and not alone and group.takes(content):
-                    group.add(split, given, content, said)
+                    group.add(split, given, content, said, path.rpartition("/")[0] if convert.partitions else None)
                 else:
                     self._take(split, given)
         if group:

@@ -110,7 +110,7 @@ class _SplitReader:
         assert isinstance(self.process, Reading)
         if (key := self.process.key(content)) is None:
             return False
-        group.add(split, answer, content, said, key)
+        group.add(split, answer, content, said, (key, split.file.path.rpartition("/")[0] if self.convert.partitions else None))
         return True
 
     def _process(self, split: FileSplit, content: Answer) -> None:

@@ -1,4 +1,7 @@
-"""Small files whose rows are made, checked, hashed and written together: most of the cost of any of that is for a call, not for a row."""
+"""Small files whose rows are made, checked, hashed and written together: most of the cost of any of that is for a call, not for a row.
+
+Lines are made and checked together, and written for each file.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from quire.sources.transforms.content import BadContent
 FILES = 500
 BYTES = 4 << 20  # of content; files of more than an eighth of it are read alone
 
-Many = Callable[[Sequence[bytes]], tuple[pa.RecordBatch, list[int]]]
+Many = Callable[[Sequence[bytes]], tuple[pa.RecordBatch | list[bytes], list[int]]]
 
 
 class Waiting(NamedTuple):
@@ -31,7 +34,8 @@ class Waiting(NamedTuple):
 class Together:
     """Files in the order in which they come, some at a time.
 
-    many  makes the rows of some contents, and says how many each has; BadContent where one of them is not as it should be
+    many  makes the rows of some contents, and says how many each has, or the lines of each; BadContent where one of them is not as it
+          should be
     one   takes a file alone, as it takes all others: says what is wrong with it
     """
 
@@ -63,17 +67,23 @@ class Together:
                 continue
             try:
                 rows, counts = self.many([file.content for file in files])
-                rows = self.attempt.output.fit(files[0].split.file.path, rows)
+                rows = rows if isinstance(rows, list) else self.attempt.output.fit(files[0].split.file.path, rows)
             except BadContent:  # one of them is found by halves
                 middle = len(files) // 2
                 parts += [files[middle:], files[:middle]]
             else:
                 self._write(files, rows, counts)
 
-    def _write(self, files: list[Waiting], rows: pa.RecordBatch, counts: list[int]) -> None:
+    def _write(self, files: list[Waiting], rows: pa.RecordBatch | list[bytes], counts: list[int]) -> None:
         attempt, tally = self.attempt, self.attempt.tally
-        self.attempt.output.writer.add_many(rows, [n for n in counts if n])
-        records = iter(Record.of_many(rows, [n for n in counts if n]))
+        if isinstance(rows, list):
+            written = [lines for lines in rows if lines]
+            for lines in written:
+                attempt.output.writer.add(lines)
+            records = (Record.of(lines) for lines in written)
+        else:
+            attempt.output.writer.add_many(rows, [n for n in counts if n])
+            records = (each for each in Record.of_many(rows, [n for n in counts if n]))
         for (split, _, _, said), n in zip(files, counts, strict=True):
             row = LedgerRow(split.file.path, split.file.version, 0, split.length, reason=said)
             attempt.rows.add([row], next(records) if n else None)

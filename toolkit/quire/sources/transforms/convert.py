@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from quire.formats.lines import LONGEST
-from quire.formats.parquet import CONTENT
+from quire.formats.parquet import CONTENT, USUAL
+from quire.formats.parquet_options import ParquetOptions
 from quire.sources import magic, transforms
 from quire.sources.kafka.records import Loading
 from quire.sources.splits import FileInfo
@@ -35,6 +36,8 @@ class Convert:
     holds: bool = False  # a last line without newline is held back
     process: Processing | None = None  # where splits are given to a function, and not whole files
     loading: Loading | None = None  # of Kafka's records
+    partitions: bool = False  # the directories of a file's path make columns
+    parquet: ParquetOptions = USUAL  # how Parquet files are written
     evolves: str = ""  # how the columns of rows go together with those that are there (see `columns.together`)
     columns: pa.Schema | None = None  # of the rows that are there, beside which those of a function, or of files with columns, have to lie
 
@@ -69,6 +72,11 @@ class Convert:
         if self.process is not None:
             return self.process.most
         return None if self.streams else self.max_file_size
+
+    @property
+    def header(self) -> bytes:
+        """The names of the columns, with which each data file of delimited text begins."""
+        return self.process.header if isinstance(self.process, Reading) else b""
 
     @property
     def together(self) -> Callable[[Sequence[bytes]], tuple[pa.RecordBatch, list[int]]] | None:

@@ -1,6 +1,6 @@
 """Files of text that hold rows, made into columns.
 
-    csv    delimited text, whose first record names the columns
+    csv    delimited text, whose first record names the columns; also into lines below one header
     jsonl  one JSON object a line
 
 `reader` is what a task calls, `rejects` tells the records that do not fit from those that do, `typed` makes values of texts.
@@ -14,16 +14,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from quire.commit.entries import Spec
 from quire.errors import UsageError, about, quoted
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columnar import merged
 from quire.sources.transforms.text import encodings
 from quire.sources.transforms.text.csv import Csv
+from quire.sources.transforms.text.csv_lines import CsvLines
 from quire.sources.transforms.text.jsonl import JsonLines
 from quire.sources.transforms.text.reader import Reader
 from quire.sources.transforms.text.typed import holds
 
-__all__ = ["NAMES", "WORDS", "Csv", "JsonLines", "Reader", "canonical", "common", "reader", "said"]
+__all__ = ["NAMES", "WORDS", "Csv", "CsvLines", "JsonLines", "Reader", "canonical", "common", "header", "reader", "said"]
 
 NAMES = ("csv", "jsonl")
 
@@ -56,8 +58,11 @@ def _known(kind: pa.DataType) -> pa.DataType:
 WORDS = ("encoding", "delimiter", "quote", "header", "null_values", "rescued")
 
 
-def reader(kind: str, given: Mapping[str, Any], columns: pa.Schema | None) -> Reader:
-    """The reader that a call's words ask for; UsageError for a wrong one. A word that `given` lacks is as usual."""
+def reader(kind: str, given: Mapping[str, Any], columns: pa.Schema | None, spec: Spec | None = None) -> Reader:
+    """The reader that a call's words ask for; UsageError for a wrong one. A word that `given` lacks is as usual.
+
+    spec  of the destination, where that holds lines of delimited text
+    """
     encoding = encodings.checked(given.get("encoding", encodings.AUTO))
     rescued = given.get("rescued") or ""
     if not isinstance(rescued, str) or "\0" in rescued:
@@ -84,7 +89,18 @@ def reader(kind: str, given: Mapping[str, Any], columns: pa.Schema | None) -> Re
     if not isinstance(header := given.get("header", True), bool):
         with about("header"):
             raise UsageError(f"header={quoted(header)} is neither True nor False.")
-    return Csv(encoding, columns, b"", rescued, delimiter, quote, header, nulls)
+    if spec is None or not spec.dialect:
+        return Csv(encoding, columns, b"", rescued, delimiter, quote, header, nulls)
+    for name, given_too in (("null_values", nulls != ("",)), ("rescued", bool(rescued))):
+        if given_too:
+            with about(name):
+                raise UsageError(f"{name}= is about typed values, and in format='lines' each value stays its text. Leave it out.")
+    return CsvLines(encoding, columns, b"", "", delimiter, quote, header, nulls, spec.dialect, spec.header)
+
+
+def header(spec: Spec, columns: pa.Schema | None) -> bytes:
+    """The beginning of each data file of a destination with these columns; nothing where it has no header."""
+    return CsvLines(columns=columns, dialect=spec.dialect, headed=spec.header).headline if spec.dialect else b""
 
 
 def with_rescued(columns: pa.Schema, name: str) -> pa.Schema:

@@ -142,7 +142,11 @@ class Csv(Reader):
 
     def joined(self, head: Names, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
         """The rows of several files."""
-        return self._parsed(head, [text[next(self._spans(text), (0, 0))[1] :] for text in texts] if self.header else texts)
+        return self._parsed(head, self._bodies(texts))
+
+    def _bodies(self, texts: Sequence[bytes]) -> Sequence[bytes]:
+        """Texts without their headers."""
+        return [text[next(self._spans(text), (0, 0))[1] :] for text in texts] if self.header else texts
 
     def _parsed(self, head: Names, bodies: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
         """The rows of some bodies: a record that none of them can hold ends each, unless a quoted value in it has no end."""
@@ -152,7 +156,7 @@ class Csv(Reader):
         whole = b"".join(part for body in bodies for part in (body, b"" if body[-1:] in (b"\n", b"") else b"\n", end))
         check_utf8(whole)
         table = self._table(whole, head)
-        is_end = pc.fill_null(pc.equal(_one(table.column(0)), _END), False)
+        is_end = pc.fill_null(pc.equal(one(table.column(0)), _END), False)
         ends = np.flatnonzero(is_end.to_numpy(zero_copy_only=False))
         if len(ends) != len(bodies):
             raise DoesNotFitError("a quoted value has no end")
@@ -170,7 +174,7 @@ class Csv(Reader):
             raise BadContent(f"its only column is {names[0][:100]!r}: say delimiter={others[0]!r}")
         body = text[start : spans[-1][0 if not whole else 1] if spans else start]
         table = self._table(body, names, lenient=True)
-        return pa.schema([pa.field(name, inferred(_one(column))) for name, column in zip(names, table.columns, strict=True)])
+        return pa.schema([pa.field(name, inferred(one(column))) for name, column in zip(names, table.columns, strict=True)])
 
     # ------------------------------------------------------------------------------------------------------------------- parsing
     def _spans(self, text: bytes, start: int = 0) -> Iterator[Span]:
@@ -191,7 +195,7 @@ class Csv(Reader):
 
     def _typed(self, table: pa.Table) -> pa.RecordBatch:
         there, own = set(table.column_names), self.own
-        found = [typed(_one(table.column(f.name)), f.type, f.name) if f.name in there else pa.nulls(table.num_rows, f.type) for f in own]
+        found = [typed(one(table.column(f.name)), f.type, f.name) if f.name in there else pa.nulls(table.num_rows, f.type) for f in own]
         others = [name for name in table.column_names if name not in own.names]
         if not others:
             return self.rows(found)
@@ -199,7 +203,8 @@ class Csv(Reader):
         return self.rows(found, [json.dumps(each, ensure_ascii=False) if each else None for each in extra])
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def one(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
     return (
         column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     )

@@ -45,6 +45,7 @@ class Reader(ABC):
 
     name: ClassVar[str]
     split: ClassVar[str]  # as `quire.process` calls it
+    format: ClassVar[str] = "parquet"  # of the data files: rows, or lines as bytes
 
     # --------------------------------------------------------------------------------------------------------- of each kind
     @abstractmethod
@@ -52,8 +53,8 @@ class Reader(ABC):
         """The words of a text's beginning about the rest, and where that begins; BadContent where they are of no use."""
 
     @abstractmethod
-    def parse(self, head: Any, text: bytes) -> pa.RecordBatch:
-        """The rows of whole records; DoesNotFitError where one of them does not fit."""
+    def parse(self, head: Any, text: bytes) -> Any:
+        """The rows of whole records, or their lines; DoesNotFitError where one of them does not fit."""
 
     @abstractmethod
     def records(self, text: bytes, start: int) -> list[Span]:
@@ -68,8 +69,11 @@ class Reader(ABC):
         """The row of a record that does not fit, whose values go to the column `rescued`; DoesNotFitError where that does not help."""
 
     @abstractmethod
-    def joined(self, head: Any, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
-        """The rows of several texts with the same head, parsed together, and how many each has; DoesNotFitError if in doubt."""
+    def joined(self, head: Any, texts: Sequence[bytes]) -> tuple[Any, list[int]]:
+        """The rows of several texts with the same head, parsed together, and how many each has; DoesNotFitError if in doubt.
+
+        The lines of each, where data files hold lines.
+        """
 
     @abstractmethod
     def infer(self, text: bytes, *, whole: bool = True) -> pa.Schema:
@@ -92,6 +96,11 @@ class Reader(ABC):
         return dataclasses.replace(self, beside=beginning)
 
     @property
+    def headline(self) -> bytes:
+        """The beginning of each data file."""
+        return b""
+
+    @property
     def own(self) -> pa.Schema:
         """The columns that fields of the text have."""
         assert self.columns is not None
@@ -112,8 +121,8 @@ class Reader(ABC):
         """Whether no line can be found from the middle of a file."""
         return self.encoding != encodings.AUTO and encodings.is_wide(b"", self.encoding)
 
-    def read(self, content: bytes, *, begins: bool) -> tuple[list[pa.RecordBatch], list[Rejected]]:
-        """The rows of a content, and the records that do not fit, each alone. `begins`: the file begins with it."""
+    def read(self, content: bytes, *, begins: bool) -> tuple[list[Any], list[Rejected]]:
+        """The rows of a content, or its lines, and the records that do not fit, each alone. `begins`: the file begins with it."""
         if begins:
             self.check(content)
         text = self._text(content)
@@ -140,7 +149,7 @@ class Reader(ABC):
         """Files of the same key may be parsed together; None: this one is parsed alone."""
         return self.name if encodings.of(content, self.encoding) == (encodings.UTF8, 0) else None
 
-    def together(self, contents: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
+    def together(self, contents: Sequence[bytes]) -> tuple[Any, list[int]]:
         """The rows of files of the same key, one after the other, and how many each has; BadContent: parse fewer."""
         for content in contents:
             self.check(content)

@@ -25,7 +25,7 @@ class Reading(Processing):
     @classmethod
     def by(cls, reader: Reader, most: int, ends: tuple[str, ...] = ()) -> Reading:
         """The reading of a call; `ends`: of names of files that are not cut."""
-        return cls(_never, reader.split, "parquet", most=most, uncut=("",) if reader.wide else ends, reader=reader)
+        return cls(_never, reader.split, reader.format, most=most, uncut=("",) if reader.wide else ends, reader=reader)
 
     def call(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int], attempt: int, end: int | None = None) -> Made:
         """The rows of a split, and its records that do not fit; BadContent where the file cannot be read at all."""
@@ -39,7 +39,9 @@ class Reading(Processing):
                 "its columns are not known, as no file that was looked at could be read: forget it, and run again with schema="
             )
         batches, rejected = self.reader.read(content, begins=not span[0])
-        rows = as_batch(pa.Table.from_batches(batches)) if len(batches) > 1 else batches[0] if batches else b""
+        rows = b"".join(batches) if self.format == "lines" else batches[0] if batches else b""
+        if self.format != "lines" and len(batches) > 1:
+            rows = as_batch(pa.Table.from_batches(batches))
         found = (QuarantinedRecord(r.offset, r.record, len(r.record), r.reason, None, len(r.record)) for r in rejected)
         return Made(rows, tuple(found))
 
@@ -49,12 +51,18 @@ class Reading(Processing):
         assert self.reader is not None
         return self.reader.columns
 
+    @property
+    def header(self) -> bytes:
+        """The beginning of each data file."""
+        assert self.reader is not None
+        return self.reader.headline
+
     def key(self, content: bytes) -> Any:
         """See `Reader.key`."""
         assert self.reader is not None
         return self.reader.key(content)
 
-    def together(self, contents: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
+    def together(self, contents: Sequence[bytes]) -> tuple[Any, list[int]]:
         """See `Reader.together`."""
         assert self.reader is not None
         return self.reader.together(contents)

@@ -6,12 +6,12 @@ So one parser decides, whatever it is, and a file with few wrong records costs l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-import pyarrow as pa
+from typing import TypeVar
 
 from quire.sources.transforms.content import BadContent
 
 MOST, SHARE = 1_000, 10  # records of one split, or a tenth of them; a file of which more do not fit is of another kind
+T = TypeVar("T")
 Span = tuple[int, int]  # where a record begins and ends in the text
 
 
@@ -20,16 +20,16 @@ class DoesNotFitError(Exception):
 
 
 def told(
-    text: bytes, records: Sequence[Span], parse: Callable[[bytes], pa.RecordBatch], why: Callable[[bytes, DoesNotFitError], str],
-    rescue: Callable[[bytes], pa.RecordBatch] | None = None,
-) -> tuple[list[pa.RecordBatch], list[tuple[Span, str]]]:  # fmt: skip
+    text: bytes, records: Sequence[Span], parse: Callable[[bytes], T], why: Callable[[bytes, DoesNotFitError], str],
+    rescue: Callable[[bytes], T] | None = None,
+) -> tuple[list[T], list[tuple[Span, str]]]:  # fmt: skip
     """The rows of the records that fit, in order, and the records that do not, each with the reason.
 
     parse   makes rows of some records that follow one another; DoesNotFitError where one of them does not fit
     why     says of one record why it does not
     rescue  makes a row of one that does not, with its values elsewhere; DoesNotFitError where that does not go either
     """
-    fitting, rejected = list[pa.RecordBatch](), list[tuple[Span, str]]()
+    fitting, rejected = list[T](), list[tuple[Span, str]]()
     waiting, most = [(0, len(records))], max(MOST, len(records) // SHARE)
     while waiting:
         first, end = waiting.pop()
