@@ -353,6 +353,7 @@ PIPELINES = {
         Pipeline("columns", "columns", _columns, consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("growing", "columns", _growing, grows),
         Pipeline("csv", "rows", _csv, consolidate(transform="csv", schema=TEXT, planner="directory", target_size="64 KiB")),
+        Pipeline("csv lines", "csv", _csv, consolidate(transform="csv", format="lines", schema=TEXT, target_size="60 B")),
         Pipeline("jsonl", "rows", _jsonl, consolidate(transform="jsonl", schema=TEXT, planner="directory", target_size="64 KiB")),
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size="250 B")),
         Pipeline("forget", "lines", documents, forgets),

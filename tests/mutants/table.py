@@ -51,6 +51,12 @@ RETIRE, DELTA, ICEBERG = "commit/retire.py", "engine/exports/delta.py", "engine/
 OFFERED = "engine/exports/offered.py"
 DECODING, COLUMNAR = "sources/compression.py", "sources/transforms/columnar.py"
 COMPRESSED, COLUMNS = "tests/sources/test_compression.py", "tests/sources/transforms/test_columnar.py"
+HEADED, DIRECTORIES = "tests/sources/transforms/test_csv_lines.py", "tests/sources/transforms/test_directories.py"
+WRITTEN, SCHEMAS, ORDERED = (
+    "tests/formats/test_parquet_options.py",
+    "tests/engine/test_by_schema.py",
+    "tests/sources/transforms/test_sort_by.py",
+)
 READERS, GATHERED = "tests/sources/transforms/test_text_readers.py", "tests/sources/transforms/test_text_gather.py"
 GROWTH, RESCUED = "tests/sources/transforms/test_schema_evolution.py", "tests/sources/transforms/test_rescued.py"
 CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py"
@@ -805,4 +811,23 @@ MUTANTS = (
     m("a stream has no limits", "read/stream.py", "self._fitting(sizes) - 1 if bounded else -1", "-1", first=STREAM),
     m("a stream that is behind finds files gone", "read/stream.py", "                self._check_there(one)\n", "", first=STREAM),
     m("a stream goes on in another destination", "read/stream.py", 'if start["version"] > self.log.tip:', "if False:", first=STREAM),
+    # CSV into lines, columns of directories, how Parquet is written, schemas apart
+    m("only the first data file has a header", "formats/lines.py", "        if self._header:\n", "        if self._header and len(self.sizes) < 2:\n", first=HEADED),
+    m("a data file that is written again has no header", "ledger/job.py", "log), None, spec), most)", "log), None), most)", first=HEADED),
+    m("a header is a line of somebody", "read/shell.py", "headed=held.spec.header", "headed=False", first=HEADED),
+    m("a verification passes over headers", "ledger/verify.py", "if header and not _begins(store, name, compression, header):", "if False:", first=HEADED),
+    m("a record of too many values is a line", "sources/transforms/text/csv_lines.py", "        super().parse(head, text)\n", "", first=HEADED),
+    m("columns of another order stay as they are", "sources/transforms/text/csv_lines.py", "if head == tuple(self.columns.names) and", "if len(head) == len(self.columns) and", first=HEADED),
+    m("a rearranged value has no quotes", "sources/transforms/text/csv_lines.py", "column = pc.if_else(odd, quoted, column)", "pass", first=HEADED),
+    m("another delimiter is mixed in", "sources/transforms/text/csv_lines.py", " and self.delimiter + self.quote == self.dialect", "", first=HEADED),
+    m("rows behind a full row group are lost", "formats/parquet.py", "self._waiting = _Waiting(rest.to_batches(), rest.nbytes, rest.num_rows)", "self._waiting = _Waiting()", first=WRITTEN),
+    m("a compaction forgets how files are written", "ledger/job.py", "change.writes or log.writes()", "change.writes", first=WRITTEN),
+    m("a checkpoint forgets how files are written", "coverage/checkpoint.py", "writes=log.writes(),", "", first=WRITTEN),
+    m("a directory takes the place of a file's own values", "sources/transforms/directories.py", "if rows.column(i).null_count < rows.num_rows:", "if False:", first=DIRECTORIES),
+    m("files of several directories are read as of one", "engine/kinds/files.py", 'path.rpartition("/")[0] if convert.partitions else None', "None", first=DIRECTORIES),
+    m("text of several directories is read as of one", "engine/kinds/splits.py", 'split.file.path.rpartition("/")[0] if self.convert.partitions else None', "None", first=DIRECTORIES),
+    m("what is read again forgets its directories", "ledger/job.py", "partitions=spec.partitions", "partitions=False", first=DIRECTORIES),
+    m("a file is planned in the destinations of other schemas", "planning/listing.py", "if listing.columns and listing.selection.schema and left.files.num_rows:", "if False:", first=SCHEMAS),
+    m("what cannot be read is told nowhere", "planning/routes.py", "            of[path] = UNREADABLE\n        except Vanished", "            of[path] = 'nowhere'\n        except Vanished", ("there.version != version) else UNREADABLE", "there.version != version) else 'nowhere'"), first=SCHEMAS),
+    m("a retry forgets the order of rows", "ledger/verbs.py", "if is_said(spec.reduce) else reduce", "if False else reduce", first=ORDERED),
 )  # fmt: skip

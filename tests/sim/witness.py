@@ -274,6 +274,13 @@ def expected(transform: str, content: bytes) -> bytes | None:
         return b"".join(expected("lines", member) or b"" for name, member in members_of(content) if ".." not in name)
     if transform == "columns":
         return b"".join(row["content"] for row in rows_of(content))
+    if transform == "csv":  # the same, as lines of one order
+        head, *rest = csv.reader(io.StringIO(content.decode()))
+        found, order = [dict(zip(head, row, strict=True)) for row in rest], ["path", "content", "n"]
+        out = io.StringIO()
+        wanted = csv.writer(out, quoting=csv.QUOTE_ALL if head == order else csv.QUOTE_MINIMAL, lineterminator="\n")
+        wanted.writerows([row[name] for name in order] for row in found if row["n"].isdigit())
+        return out.getvalue().encode()
     if transform == "rows":  # of text; those whose number is none are rejected
         found = map(json.loads, content.splitlines()) if content[:1] == b"{" else csv.DictReader(io.StringIO(content.decode()))
         return b"".join(row["content"].encode() for row in found if str(row["n"]).isdigit())
@@ -328,6 +335,9 @@ def total(name: str, data: bytes) -> int:
         member = zlib.decompressobj(31)
         size += len(member.decompress(data))
         data = member.unused_data
+    if name.endswith(".csv"):
+        head, _, data = data.partition(b"\n")
+        assert head == b"path,content,n", f"{name} begins with {head!r}, and not with the header"
     return size if name.endswith(".gz") else len(data)
 
 
@@ -576,8 +586,8 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
     rejected = [row for row in found if row["state"] == "quarantined" and row["records"]]
     for row in rejected:
         mark = content[row["start"] :][: row["length"]]
-        assert b'"x"' in mark if transform == "rows" else mark.startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
-    assert not rejected or transform in ("records", "rows"), path
+        assert b'"x"' in mark if transform in ("rows", "csv") else mark.startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
+    assert not rejected or transform in ("records", "rows", "csv"), path
     at = _end(found[-1])[0] if found else 0
     begins = sum(row["length"] for row in found) == at  # they are the file's beginning
     whole = begins and at == len(content)
