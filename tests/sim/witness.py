@@ -284,9 +284,7 @@ def expected(transform: str, content: bytes) -> bytes | None:
     if transform == "rows":  # of text; those whose number is none are rejected
         found = map(json.loads, content.splitlines()) if content[:1] == b"{" else csv.DictReader(io.StringIO(content.decode()))
         return b"".join(row["content"].encode() for row in found if str(row["n"]).isdigit())
-    if transform == "lines" and content and not content.endswith(b"\n"):
-        return content + b"\n"
-    return content
+    return content + b"\n" if transform == "lines" and content and not content.endswith(b"\n") else content
 
 
 def members_of(content: bytes) -> list[tuple[str, bytes]]:

@@ -254,20 +254,7 @@ def build(
     choose(planner, PLANNERS, "planner")
     choose(layout, LAYOUTS, "layout")
     choose(hash_function, FUNCTIONS, "hash_function")
-    choose(on_change, ("report", "reprocess", "ignore"), "on_change")
-    choose(on_append, ("report", "tail", "reprocess"), "on_append")
-    if on_append == "tail" and (kind, laid_out) not in (("lines", "lines"), ("jsonl", "parquet")):
-        with about("on_append"):
-            raise UsageError(f"on_append='tail' takes new lines of files, as of transform='lines', and this is {kind!r}. Use 'reprocess'.")
-    flush = choose(partial_lines, PARTIAL_LINES, "partial_lines") == "take"
-    choose(change_detection, IDENTITIES, "change_detection")
-    if change_detection == "content" and on_append != "report":
-        with about("change_detection"):
-            raise UsageError(
-                f"change_detection='content' knows a file by all of its content, and on_append={on_append!r} by how it begins. Say "
-                f"on_append='report'; on_change='reprocess' reads again what has grown, too."
-            )
-    policy = Policy(on_append, on_change, flush)
+    policy = _policy(on_change, on_append, partial_lines, change_detection, kind, laid_out)
     hidden, follow_links = flag(hidden, "hidden"), flag(follow_links, "follow_links")
     archives = flag(archives, "archives")
     keep_messages, allow_nonempty = flag(keep_messages, "keep_messages"), flag(allow_nonempty, "allow_nonempty")
@@ -279,13 +266,9 @@ def build(
     )  # fmt: skip
     adds = _adds(schema_evolution, laid_out, kind)
     given = {
-        "encoding": encoding,
-        "delimiter": delimiter,
-        "quote": quote,
-        "header": header,
-        "null_values": _texts(null_values),
+        "encoding": encoding, "delimiter": delimiter, "quote": quote, "header": header, "null_values": _texts(null_values),
         "rescued": rescued,
-    }
+    }  # fmt: skip
     reader = _reader(kind, given, schema, on_append, laid_out)
     count(max_quarantined, "max_quarantined")
     check_options(storage_options, source_options, dest_options)
@@ -315,7 +298,7 @@ def build(
         transform if callable(transform) else None,
         keep_messages,
         marks=policy.marks,
-        holds=on_append == "tail" and not flush,
+        holds=on_append == "tail" and not policy.flush,
         parquet=writes(parquet_options, laid_out),
         partitions=partitions,
         evolves=MORE if adds else "",
@@ -356,6 +339,24 @@ def build(
         policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return _sorted(_of_text(made, reader, text.said(given)), None if sort_by is None else sorting(sort_by, target))
+
+
+def _policy(on_change: str, on_append: str, partial_lines: str, change_detection: str, kind: str, laid_out: str) -> Policy:
+    """What becomes of files that have changed or grown; UsageError for what does not go together."""
+    choose(on_change, ("report", "reprocess", "ignore"), "on_change")
+    choose(on_append, ("report", "tail", "reprocess"), "on_append")
+    if on_append == "tail" and (kind, laid_out) not in (("lines", "lines"), ("jsonl", "parquet")):
+        with about("on_append"):
+            raise UsageError(f"on_append='tail' takes new lines of files, as of transform='lines', and this is {kind!r}. Use 'reprocess'.")
+    flush = choose(partial_lines, PARTIAL_LINES, "partial_lines") == "take"
+    choose(change_detection, IDENTITIES, "change_detection")
+    if change_detection == "content" and on_append != "report":
+        with about("change_detection"):
+            raise UsageError(
+                f"change_detection='content' knows a file by all of its content, and on_append={on_append!r} by how it begins. Say "
+                f"on_append='report'; on_change='reprocess' reads again what has grown, too."
+            )
+    return Policy(on_append, on_change, flush)
 
 
 def _schemas(given: bool, kind: str, *, waits: bool) -> str:
