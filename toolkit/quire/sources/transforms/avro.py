@@ -29,7 +29,7 @@ SCHEMA = 4 << 20  # characters of a schema
 MEMORY = 256 << 20  # bytes that a decoder may take
 TYPES = 10_000  # of a schema, each as often as it is named
 _MAP = fastavro.parse_schema({"type": "map", "values": "bytes"})
-_DAMAGED = (
+DAMAGED = (
     *ARROW, OSError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError,
     SchemaParseException, SystemError, zlib.error, lzma.LZMAError, zstandard.ZstdError, StopIteration, AssertionError,
 )  # fmt: skip
@@ -48,7 +48,7 @@ def table(content: bytes) -> pa.Table:
 def _guarded(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except _DAMAGED as e:
+    except DAMAGED as e:
         first = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise BadContent(f"not readable as avro ({first[:150] or type(e).__name__})") from None
 
@@ -78,7 +78,7 @@ class _Head:
         if len(text) > SCHEMA:
             raise ValueError(f"its schema has {len(text):,} characters")
         schema = json.loads(text)
-        kind = _Kinds().kind(schema, "", 0)
+        kind = kind_of(schema)
         if not pa.types.is_struct(kind):
             raise ValueError("its records have no fields")
         self.columns = pa.schema([kind.field(i) for i in range(kind.num_fields)])
@@ -157,6 +157,11 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
 }
 
 
+def kind_of(schema: Any) -> pa.DataType:
+    """Arrow's type of a schema, from which logical types that have none here are taken out; ValueError where no column holds its values."""
+    return _Kinds().kind(schema, "", 0)
+
+
 class _Kinds:
     """Arrow's types of one schema, from which logical types that have none here are taken out; it knows the names that were given."""
 
@@ -201,6 +206,8 @@ class _Kinds:
             case "map":
                 return pa.map_(pa.string(), _held(self.kind(avro["values"], space, depth + 1)))
             case "enum" | "fixed":
+                if name == "fixed" and not avro["size"]:
+                    raise ValueError("a fixed type of it has no bytes")
                 return pa.string() if name == "enum" else pa.binary()
             case _:
                 return self.kind(name, space, depth + 1)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
 from quire.errors import scrub
+
+T = TypeVar("T")
 
 
 class BadContent(Exception):
@@ -18,6 +23,10 @@ class BadContent(Exception):
         super().__init__(self.reason)
 
 
+class NotDecoded(BadContent):
+    """The same, of a decoder: its words say no value, and stay as they are."""
+
+
 HELD = 2 << 30  # bytes of values that one file may have
 
 
@@ -27,3 +36,18 @@ def check_size(encoded: int, rows: int, columns: int) -> None:
         raise BadContent(
             f"it holds some {most / 2**30:,.1f} GiB of values, and {HELD >> 30} GiB can be held. Write smaller files at its source"
         )
+
+
+def told_apart(n: int, make: Callable[[int, int], T]) -> Iterator[tuple[int, int, T | BadContent]]:
+    """The results of `make(first, end)` for ranges of `n` items, in their order: halved, until what raises BadContent stands alone."""
+    ahead = [(0, n)] if n else []
+    while ahead:
+        first, end = ahead.pop()
+        try:
+            yield first, end, make(first, end)
+        except BadContent as e:
+            if end - first == 1:
+                yield first, end, e
+            else:
+                middle = (first + end) // 2
+                ahead += [(middle, end), (first, middle)]

@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.errors import UsageError
+from quire.errors import NotFoundError, StorageError, UsageError
 from quire.sources.splits import FileInfo
-from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.content import BadContent, NotDecoded
 
 __all__ = ["Buffer", "UserFunction", "alone", "call", "identity", "passes"]
 
@@ -53,6 +53,8 @@ def call(function: UserFunction, content: bytes, file: FileInfo, keep_messages: 
             return _records(function(content, file))
     except WrongTypeError as error:
         raise BadContent(f"TypeError: the function returned {error}; {_ALLOWED}") from None
+    except NotDecoded:
+        raise
     except BaseException as error:
         if passes(error):
             raise
@@ -76,8 +78,11 @@ def alone() -> Iterator[None]:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether what a user's function has raised is not about its file: no memory, an interrupt, or a signal that asks to end."""
-    if isinstance(error, (MemoryError, KeyboardInterrupt)):
+    """Whether what a user's function has raised is not about its file.
+
+    It is a lack of memory, an interrupt, a signal that asks to end, or a store or registry that is of no use now.
+    """
+    if isinstance(error, (MemoryError, KeyboardInterrupt)) or (isinstance(error, StorageError) and not isinstance(error, NotFoundError)):
         return True
     asked = [handler for number in _ENDING if callable(handler := signal.getsignal(number))]
     handlers = {id(code) for handler in asked if (code := _code(handler)) is not None}
@@ -199,7 +204,10 @@ def identity(function: Callable[..., Any], version: str | None = None) -> str:
     """
     if not callable(function):
         raise UsageError(f"a transform is a name or a function, not {type_name(function)}")
-    name = _qualified_name(function)
+    said: str | None = getattr(function, "__edition__", None)  # of a decoder of ours, which holds what is not to be told
+    name = said.rpartition("@")[0] if said else _qualified_name(function)
+    if said and version is None:
+        return said
     if version is not None:
         word = str(version)
         if not word or not word.isprintable() or " " in word or "@" in word:

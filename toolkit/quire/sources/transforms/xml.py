@@ -61,10 +61,7 @@ def xml(content: bytes) -> bytes:
     Namespaces are not checked. Raises BadContent if the content is empty, not well-formed, not what its encoding says, uses an
     entity, or passes MAX_DEPTH, MAX_ATTRIBUTES or MAX_TOKEN.
     """
-    document = _utf8(content)
-    if not document.strip(_BLANKS):
-        raise BadContent("empty")
-    end = _check(document)
+    document, end = checked(content)
     prefix, start = _declaration(document, doctype=end > 0)
     head, body = _broken(document[start:end].lstrip(_BLANKS)), _broken(document[max(start, end) :].rstrip(_BLANKS))
     if not head:
@@ -72,6 +69,14 @@ def xml(content: bytes) -> bytes:
     if b"\n" not in head and b"\n" not in body:
         return prefix + head + body
     return prefix + (_with_doctype(head, body) if head else _folded(body))
+
+
+def checked(content: bytes) -> tuple[bytes, int]:
+    """The document in UTF-8, whatever it declares, and where its DOCTYPE ends (0: it has none); BadContent as `xml`."""
+    document = _utf8(content)
+    if not document.strip(_BLANKS):
+        raise BadContent("empty")
+    return document, _check(document)
 
 
 # --- encoding -------------------------------------------------------------------------------------------------------------

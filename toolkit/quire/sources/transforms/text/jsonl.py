@@ -45,7 +45,9 @@ _FIELDS, _VALUE, _TEXTS = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.
 
 @dataclass(frozen=True)
 class JsonLines(Reader):
-    """Reads JSON lines."""
+    """Reads JSON lines. `lenient`: fields that are not among the columns are left out."""
+
+    lenient: bool = False
 
     name: ClassVar[str] = "jsonl"
     split: ClassVar[str] = "lines"
@@ -66,7 +68,7 @@ class JsonLines(Reader):
         return self.rows(self._values(text, objects, own))
 
     def _values(self, text: bytes, objects: int, own: pa.Schema) -> list[pa.Array]:
-        read, options = _options(own)
+        read, options = _options(own, self.lenient)
         one_block = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
         try:
             table = arrow_json.read_json(pa.BufferReader(text), one_block, options)
@@ -101,7 +103,7 @@ class JsonLines(Reader):
             return f"not a JSON object: {e}"
         except msgspec.MsgspecError as e:
             return f"not valid JSON: {e}"
-        return str(error) if str(error) == _TWICE else next(_misfits(found, [*self.own], ""), str(error))
+        return str(error) if str(error) == _TWICE else next(_misfits(found, [*self.own], "", self.lenient), str(error))
 
     def rescue(self, head: None, record: bytes) -> pa.RecordBatch:
         """A line whose fields that do not fit become one JSON object, as they stand there."""
@@ -166,20 +168,22 @@ def _objects(text: bytes) -> int:
 
 
 @lru_cache(100)
-def _options(columns: pa.Schema) -> tuple[pa.Schema, arrow_json.ParseOptions]:
+def _options(columns: pa.Schema, lenient: bool) -> tuple[pa.Schema, arrow_json.ParseOptions]:
     """The columns as Arrow reads them from JSON, and what it is told."""
-    read = pa.schema([pa.field(f.name, _read(f.type)) for f in columns])
-    return read, arrow_json.ParseOptions(explicit_schema=read, newlines_in_values=False, unexpected_field_behavior="error")
+    read = pa.schema([pa.field(f.name, read_as(f.type)) for f in columns])
+    return read, arrow_json.ParseOptions(
+        explicit_schema=read, newlines_in_values=False, unexpected_field_behavior="ignore" if lenient else "error"
+    )
 
 
-def _read(kind: Any) -> pa.DataType:
+def read_as(kind: Any) -> pa.DataType:
     """The type as which Arrow reads one: days and times as texts, which `typed` takes as strictly as those of other texts."""
     of = pa.types
     if of.is_temporal(kind):
         return pa.string()
     if of.is_struct(kind):
-        return pa.struct([pa.field(f.name, _read(f.type)) for f in kind])
-    return pa.list_(_read(kind.value_type)) if of.is_list(kind) else kind
+        return pa.struct([pa.field(f.name, read_as(f.type)) for f in kind])
+    return pa.list_(read_as(kind.value_type)) if of.is_list(kind) else kind
 
 
 def _schema(rows: list[dict[str, Any]]) -> pa.Schema | None:
@@ -191,31 +195,33 @@ def _schema(rows: list[dict[str, Any]]) -> pa.Schema | None:
 
 
 # ------------------------------------------------------------------------------------------------------------- why a line does not fit
-_SPOKEN = {bool: "true or false", int: "another number", float: "a fraction", str: "text", dict: "an object", list: "a list"}
+SPOKEN = {bool: "true or false", int: "another number", float: "a fraction", str: "text", dict: "an object", list: "a list"}
 
 
-def _misfits(found: dict[str, Any], fields: Iterable[pa.Field], within: str) -> Iterator[str]:
+def _misfits(found: dict[str, Any], fields: Iterable[pa.Field], within: str, lenient: bool = False) -> Iterator[str]:
     """The fields of an object that do not fit into columns, in words that say no value."""
     kinds = {field.name: field.type for field in fields}
     for name, value in found.items():
         at = within + name
         if name not in kinds:
+            if lenient:
+                continue
             near = next((known for known in kinds if known.lower() == name.lower()), None)
             yield f"the field {at[:100]!r} is not among the columns" + (f", where it is called {near!r}" if near else "")
         elif value is not None:
-            yield from _misfit(value, kinds[name], at)
+            yield from _misfit(value, kinds[name], at, lenient)
 
 
-def _misfit(value: Any, kind: Any, at: str) -> Iterator[str]:
+def _misfit(value: Any, kind: Any, at: str, lenient: bool = False) -> Iterator[str]:
     of = pa.types
     if of.is_struct(kind) and isinstance(value, dict):
-        yield from _misfits(value, kind, f"{at}.")
+        yield from _misfits(value, kind, f"{at}.", lenient)
     elif of.is_list(kind) and isinstance(value, list):
         for each in value:
-            yield from _misfit(each, kind.value_type, f"{at}[]") if each is not None else ()
+            yield from _misfit(each, kind.value_type, f"{at}[]", lenient) if each is not None else ()
     elif not _fits(value, kind):
         like = " that is not one" if of.is_temporal(kind) and isinstance(value, str) else ""
-        yield f"the column {at[:100]!r} is {type_text(kind, at)}, and here it is {_SPOKEN[type(value)]}{like}"
+        yield f"the column {at[:100]!r} is {type_text(kind, at)}, and here it is {SPOKEN[type(value)]}{like}"
 
 
 def _fits(value: Any, kind: Any) -> bool:
