@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
-import io
-import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
 
 import quire
@@ -19,7 +14,6 @@ from loading import load, rows, topic
 from services.kafka import Mock, mock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
-SCHEMA = {"type": "record", "name": "Event", "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]}
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +31,6 @@ def recipe(name: str, **settings: Any) -> Any:
     return made[name]
 
 
-def avro(id: int, name: str | None) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), {"id": id, "name": name})
-    return out.getvalue()
-
-
 def check(kafka: Mock, values: list[bytes | None], function: Any, dest: Path) -> None:
     """Two records are loaded, and the third is quarantined."""
     name = topic(kafka, 1, values)
@@ -54,26 +42,3 @@ def check(kafka: Mock, values: list[bytes | None], function: Any, dest: Path) ->
 
 def test_json(kafka: Mock, tmp_path: Path) -> None:
     check(kafka, [b'{"id": 1, "name": "one"}', b'{"id": 2}', b"{broken"], recipe("of_json"), tmp_path / "out")
-
-
-def test_avro_of_one_schema(kafka: Mock, tmp_path: Path) -> None:
-    check(kafka, [avro(1, "one"), avro(2, None), None], recipe("of_avro"), tmp_path / "out")
-
-
-def test_avro_with_a_registry(kafka: Mock, tmp_path: Path) -> None:
-    class Registry(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.path == "/schemas/ids/7"
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"schema": json.dumps(SCHEMA)}).encode())
-
-        def log_message(self, *_: Any) -> None:
-            """Silent."""
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Registry) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        of_registry = recipe("of_registry", REGISTRY=f"http://127.0.0.1:{server.server_port}")
-        framed = [b"\0\0\0\0\7" + avro(1, "one"), b"\0\0\0\0\7" + avro(2, None), avro(3, "no frame")]
-        check(kafka, framed, of_registry, tmp_path / "out")
-        server.shutdown()

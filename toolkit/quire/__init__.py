@@ -7,6 +7,7 @@
     report = quire.consolidate("/data/in", "/data/out", transform="parquet", split_by_schema=True)  # a quire.SplitReport
     report = quire.process("/data/in", "/data/parsed", function)            # def function(split: quire.Split, content: bytes)
     report = quire.load("kafka://host:9092/topic", "/data/events")          # a quire.LoadReport
+    decoder = quire.decoder("avro", registry="https://host:8081")           # a function of quire's own, for load, process and retry
     df = quire.read("/data/out")
     spark.dataSource.register(quire.DataSource)                             # format("quire") in a session that quire has not started
     ledger = quire.Ledger("/data/out")
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from quire.recover import recover
     from quire.samples.populate import populate
     from quire.sniff import Sniffed, sniff
+    from quire.sources.decoders import decoder
     from quire.sources.splits import FileInfo, QuarantineError, Split
     from quire.spark.runner import LocalRunner
     from quire.spark.session import session
@@ -102,6 +104,7 @@ _HOMES = {
         "quire.read.source": ("DataSource",),
         "quire.recover": ("recover",),
         "quire.samples.populate": ("populate",),
+        "quire.sources.decoders": ("decoder",),
         "quire.sources.splits": ("FileInfo", "QuarantineError", "Split"),
         "quire.sniff": ("Sniffed", "sniff"),
         "quire.spark.runner": ("LocalRunner",),
@@ -197,6 +200,7 @@ __all__ = [
     "__version__",
     "committers",
     "consolidate",
+    "decoder",
     "emit",
     "install_on",
     "load",

@@ -143,13 +143,20 @@ class Needs(NamedTuple):
 
 
 _FUNCTION, _HASH, _TAIL, _RANGES = "transform=function", "planner='hash'", "on_append='tail'", "split='lines' or 'row_groups'"
-_TEXT, _CSV = "transform='csv' or 'jsonl'", "transform='csv'"
+_TEXT, _CSV, _DOCUMENTS, _DECODE = "transform='csv' or 'jsonl'", "transform='csv'", "transform='json' or 'xml'", "decode="
 ROWS = "rows with columns of their own, format='parquet'"
 NEEDS = (
     Needs("schema_evolution", "refuse", "says what becomes of other columns", ROWS),
     Needs("function_version", None, "names the edition of a function", _FUNCTION),
     Needs("keep_messages", False, "keeps the text of what a function raises", _FUNCTION),
     Needs("schema", None, "says the columns that a function makes", _FUNCTION),
+    Needs("columns", None, "says which parts of documents become columns", _DOCUMENTS),
+    Needs("columns", None, "says which parts of documents become columns", _DECODE),
+    Needs("registry", None, "says where the schemas of records are", _DECODE),
+    Needs("registry_options", None, "is for a schema registry", _DECODE),
+    Needs("message", None, "names a message of Protobuf", _DECODE),
+    Needs("metadata", None, "names columns beside decoded ones", _DECODE),
+    Needs("decode_key", None, "says what keys hold", _DECODE),
     Needs("schema", None, "says the columns of rows", _TEXT),
     Needs("encoding", "auto", "says how text is encoded", _TEXT),
     Needs("delimiter", ",", "stands between the values of a record", _CSV),

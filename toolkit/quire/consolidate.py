@@ -37,7 +37,7 @@ SHOWN = 300  # characters of columns that a plan shows
 
 
 # -------------------------------------------------------------------------------------------------------------------- public
-@shows(build, "waits")
+@shows(build, "waits", "of_splits")
 @interruptible
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
@@ -82,7 +82,10 @@ def consolidate(
                  and encrypted ones are quarantined alone, a damaged archive as a whole
     schema       of CSV files and JSON lines: the columns, a pyarrow Schema or a text as "id long, price decimal(10, 2)". Left out: those of
                  the destination, else what a sample of the files shows (`quire.plan(…).columns`)
-    encoding     likewise: "auto" (by a file's byte order mark, else UTF-8) | "latin-1", "utf-16" or another one that Python knows
+    columns      of transform="json" and "xml": columns of their documents by expressions, each with its type, instead of lines: {"id":
+                 "$.order.id: long not null", "skus": "$.lines[*].sku: array<string>"}, in XML {"id": "/order/@id: long"} (docs/decoders.md)
+    encoding     of CSV files and JSON lines: "auto" (by a file's byte order mark, else UTF-8) | "latin-1", "utf-16" or another one that
+                 Python knows
     delimiter, quote   of CSV files: the character between values, and that around them ("": none)
     header       of CSV files: True: the first record of each names its columns | False: they are those of `schema`, in its order
     null_values  of CSV files: the texts that stand for no value where they have no quotes, as ["", "NULL"]; left out: the empty one
@@ -124,7 +127,7 @@ def consolidate(
     return repeat(made, runner, bars, times)
 
 
-@shows(build, "waits", "split_by_schema")
+@shows(build, "waits", "of_splits", "split_by_schema")
 @interruptible
 def plan(
     source: Any,

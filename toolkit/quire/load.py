@@ -23,7 +23,7 @@ from quire.formats.parquet import RECORDS
 from quire.interrupts import interruptible
 from quire.planning.listing import Cut
 from quire.progress import Progress, ProgressEvent
-from quire.sources import transforms
+from quire.sources import decoders, transforms
 from quire.sources.kafka import records
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.client import cluster_of, library
@@ -68,6 +68,13 @@ class LoadSettings(TypedDict, total=False):
     exports: str | Iterable[str] | None
     parquet_options: Mapping[str, Any] | None
     schema_evolution: str
+    decode: str | None
+    columns: Mapping[str, str] | None
+    registry: str | None
+    registry_options: Mapping[str, Any] | None
+    message: str | None
+    metadata: str | Iterable[str] | Mapping[str, str] | None
+    decode_key: str | None
 
 
 def check(
@@ -79,6 +86,8 @@ def check(
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
     source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = None,
     parquet_options: Any = None, schema_evolution: str = "refuse",
+    decode: str | None = None, columns: Any = None, registry: str | None = None, registry_options: Any = None, message: str | None = None,
+    metadata: Any = None, decode_key: str | None = None,
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
@@ -86,6 +95,9 @@ def check(
     with about("source"):
         topics = kafka.parsed(source, kafka.client_options(storage_options, source_options))
     library()  # where the client is missing, that is said before Spark is started
+    words = {"columns": columns, "registry": registry, "registry_options": registry_options, "message": message, "metadata": metadata,
+             "decode_key": decode_key}  # fmt: skip
+    transform, schema = _decoding(transform, decode, {"schema": schema, **words})
     laid_out = _format(transform, format)
     choose(newlines, records.NEWLINES, "newlines")
     if newlines == "escape" and laid_out != "lines":
@@ -110,14 +122,14 @@ def check(
         to = destination(dest, to_options)
         there = connect(to, to_options)
         by = choice(committer, there)
-    target, columns = parse_target(target_size), None if schema is None else schemas.canonical(schema)
+    target, of_rows = parse_target(target_size), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:
         with about("partition_by"):
             if not isinstance(partition_by, str) or not partition_by:
                 raise UsageError(f"partition_by={quoted(partition_by)} is not a column's name.")
-            if transform is None or columns is not None:
-                records.check_by(partition_by, columns if columns is not None else RECORDS)
-    loading = Loading(laid_out, transform, columns, newlines, partition_by or "", keep_messages, on_data_loss == "record")
+            if transform is None or of_rows is not None:
+                records.check_by(partition_by, of_rows if of_rows is not None else RECORDS)
+    loading = Loading(laid_out, transform, of_rows, newlines, partition_by or "", keep_messages, on_data_loss == "record")
     name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
     identity = name if transform is None else transforms.identity(transform, function_version)
     spec = Spec(
@@ -163,6 +175,8 @@ def load(
                   they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
                   quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
     spark         a SparkSession; left out: `quire.session()`
+    decode        "json" | "avro" | "protobuf" | "xml": columns of what the values hold, instead of a function. With it go schema, columns,
+                  registry, registry_options, message, metadata and decode_key, as in `quire.decoder`
     start         where a topic begins that the ledger does not know yet: "earliest" | "latest": what comes from now on | a time, as in
                   `until`: the first record from then on. What lies before is marked as done elsewhere, and no later call loads it
     until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
@@ -200,6 +214,23 @@ def load(
     found = repeat(call.request, runner, bars, times, functools.partial(call.decided, bars), call.told, stop)
     assert isinstance(found, LoadReport)
     return found
+
+
+def _decoding(transform: Any, decode: Any, words: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The function that makes columns of records, with its columns as far as the call says them."""
+    if decode is None:
+        if isinstance(transform, decoders.Decoder):
+            if words["schema"] is not None:
+                with about("schema"):
+                    raise UsageError("schema= and a decoder both say the columns. Give schema= to quire.decoder.")
+            words = {**words, "schema": None}
+        refuse_needless({name: value for name, value in words.items() if name != "schema"}, {"decode=": False})
+        return transform, transform.all_columns if isinstance(transform, decoders.Decoder) else words["schema"]
+    if transform is not None:
+        with about("decode"):
+            raise UsageError("decode= and transform= both make columns of records. Leave one of them out.")
+    made = decoders.decoder(decode, **words)
+    return made, made.all_columns
 
 
 def _format(transform: BatchFunction | None, format: str | None) -> str:

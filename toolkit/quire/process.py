@@ -28,6 +28,7 @@ from quire.planning.listing import Listing
 from quire.progress import Progress, ProgressEvent
 from quire.sources import compression
 from quire.sources.archives import Archive, unpacking
+from quire.sources.decoders import Decoder
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import schemas
@@ -49,7 +50,7 @@ LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 
-@shows(request.build, "transform", "waits", "partition_columns", "sort_by", "split_by_schema", *WORDS)
+@shows(request.build, "transform", "waits", "of_splits", "columns", "partition_columns", "sort_by", "split_by_schema", *WORDS)
 @interruptible
 def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
@@ -117,7 +118,7 @@ def check(
     if format is not None:
         choose(format, ("parquet", "lines"), "format")
     longest = parse_target(split_size, "split_size")
-    columns = None if schema is None else schemas.canonical(schema)
+    columns = _decoded(function, split, format) if schema is None else schemas.canonical(schema)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     if (table := chain.source_of(source, dest, settings)) is not None:
         others = {
@@ -153,6 +154,21 @@ def check(
     return call
 
 
+def _decoded(function: ProcessFunction, split: str, format: str | None) -> pa.Schema | None:
+    """The columns of a decoder, as far as it says them; UsageError for what does not go with one."""
+    if not isinstance(function, Decoder):
+        return None
+    if (function.metadata or function.key) and split != "row_groups":
+        with about("function"):
+            raise UsageError(
+                "metadata= and decode_key= of a decoder are for Kafka's records, as split='row_groups' of a load's files gives them."
+            )
+    if format == "lines":
+        with about("format"):
+            raise UsageError("a decoder makes columns, and format='lines' takes bytes. Leave format= out.")
+    return function.all_columns
+
+
 @dataclass(frozen=True)
 class ProcessCall:
     """A call, checked. It may leave open (None) the format and the columns of the rows."""
@@ -181,8 +197,8 @@ class ProcessCall:
         tail = self.on_append == "tail"
         how = compression.mode(self.settings.get("decompress"), "callable", self.split)
         made = request.build(
-            self.source, self.dest, transform=self.function, format=format, on_append="reprocess" if tail else self.on_append,
-            **{**self.settings, "decompress": how},
+            self.source, self.dest, transform=self.function, of_splits=True, format=format,
+            on_append="reprocess" if tail else self.on_append, **{**self.settings, "decompress": how},
         )  # fmt: skip
         holds, most = tail and not self.flush, made.convert.max_file_size
         whole = UNCUT + made.cut.uncut if self.split == "lines" else ()

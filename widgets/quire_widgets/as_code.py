@@ -11,7 +11,7 @@ import quire
 from quire import reasons
 from quire.errors import scrub
 
-_SECRET = ("storage_options", "source_options", "dest_options")
+_SECRET = ("storage_options", "source_options", "dest_options", "registry_options")
 _WIDTH = 100
 
 

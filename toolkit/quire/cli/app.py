@@ -25,6 +25,7 @@ import click
 import quire
 from quire.cli import table
 from quire.cli.committer import COMMITTER
+from quire.cli.decoding import COLUMN, columns_of
 from quire.cli.function import function_of
 from quire.cli.lab import LAB
 from quire.cli.load import OFFSETS, emit, load, without_secrets
@@ -95,6 +96,7 @@ _JOB = [
 
 # How files are read that hold rows, and what becomes of these.
 _ROWS = [
+    COLUMN,
     click.option("--schema", help="Columns of CSV files or JSON lines: 'id long, price decimal(10, 2)'; default: what a sample shows."),
     click.option("--encoding", default="auto", show_default=True, help="Of CSV files and JSON lines: latin-1, utf-16 …"),
     click.option("--delimiter", default=",", show_default=True, help="Of CSV files: one character (tab: $'\\t')."),
@@ -130,6 +132,7 @@ def _options(*options: Any) -> Callable[[F], F]:
 def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     master = given.pop("master")
     given["parquet_options"] = parquet_options(given.get("parquet_options", ()))
+    given |= {"columns": columns_of(given["columns"])} if "columns" in given else {}
     return {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}, master
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import quire
+from quire.cli.decoding import decoding, words
 from quire.cli.function import function_of
 from quire.cli.parquet import PARQUET, parquet_options
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of, store_options
@@ -16,13 +17,16 @@ from quire.load import check
 from quire.sources.kafka.topics import hides
 from quire.table.emit import check as check_emit
 
+_HOLD = ("--option", "--registry-options")
+
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:
     """A command's arguments as they may be shown again."""
     shown = list[str]()
     for before, text in zip(["", *arguments], arguments, strict=False):
-        name, equals, _ = text.removeprefix("--option=").partition("=")
-        secret = (before == "--option" or text.startswith("--option=")) and equals and hides(name)
+        begins = next((option for option in _HOLD if text.startswith(f"{option}=")), "")
+        name, equals, _ = text.removeprefix(f"{begins}=").partition("=")
+        secret = (before in _HOLD or begins) and equals and (hides(name) or "--registry-options" in (before, begins))
         shown.append(f"{text[: text.index(name)]}{name}=***" if secret else text)
     return shown
 
@@ -37,8 +41,11 @@ def _until(text: str | None) -> Any:
 @click.option("--start", default="earliest", show_default=True, help="Where a topic begins that is new: earliest, latest, or a time.")
 @click.option("--until", help="Load up to this offset, or up to this time: '2026-11-22T08:00:00+01:00'.")
 @click.option("--transform", help="A function from a batch to a batch of columns: module:name or file.py:name.")
+@decoding
 @click.option("--format", help="parquet or lines (of values); default: parquet.")
-@click.option("--schema", help="Columns of the function's rows: 'id long, name string'; default: those of the first records.")
+@click.option(
+    "--schema", help="Columns of the rows: 'id long, name string', or a file (.avsc, .desc); default: those of the first records."
+)
 @click.option("--partition-by", help="Directories by the values of this column; date: the day of the timestamp.")
 @click.option("--newlines", default="quarantine", show_default=True, help="quarantine or escape: values that are to be one line each.")
 @click.option("--compression", help="none, gzip or zstd; default: zstd in Parquet, else none.")
@@ -69,7 +76,7 @@ def load(source: str, dest: str, max_runs: int | None, master: str | None, as_js
     """Load the topics of SOURCE, kafka://host:9092/topic[,topic…], into data files below DEST, each record once."""
     options = kafka_options(given.pop("options"), given.pop("secrets"))
     function = None if (transform := given.pop("transform")) is None else function_of(transform)
-    settings = {**given, "until": _until(given["until"]), "source_options": options}
+    settings = {**words(given), **given, "until": _until(given["until"]), "source_options": options}
     settings["parquet_options"] = parquet_options(given["parquet_options"])
     again(given["every"], max_runs)
     check(source, dest, function, **settings)  # a wrong argument is said at once, not after Spark's start

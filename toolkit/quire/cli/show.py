@@ -37,21 +37,23 @@ LIMIT = click.option("--limit", "-n", default=20, show_default=True, type=click.
 
 def kafka_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
     """A command's options for Kafka's client, or nothing."""
-    return _named(options, secrets, "sasl.mechanism=PLAIN") or None
+    return named(options, secrets, "sasl.mechanism=PLAIN") or None
 
 
 def store_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
     """A command's options for a store, or nothing; a flag's value is the word true or false."""
-    found = _named(options, secrets, "endpoint_url=http://127.0.0.1:9000")
+    found = named(options, secrets, "endpoint_url=http://127.0.0.1:9000")
     return {name: _FLAGS.get(value, value) if isinstance(value, str) else value for name, value in found.items()} or None
 
 
-def _named(options: tuple[str, ...], secrets: tuple[str, ...], example: str) -> dict[str, Any]:
+def named(options: tuple[str, ...], secrets: tuple[str, ...], example: str, spelled: str = "{}") -> dict[str, Any]:
+    """Options of a command by their names, and those whose values are in the environment; `spelled`: how the command calls both."""
     found = dict[str, Any]()
     for text, secret in [*((text, False) for text in options), *((text, True) for text in secrets)]:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(f"--{'secret' if secret else 'option'} takes NAME={'VARIABLE' if secret else 'VALUE'}, as {example}.")
+            what = spelled.format("secret" if secret else "option")
+            raise UsageError(f"--{what} takes NAME={'VARIABLE' if secret else 'VALUE'}, as {example}.")
         found[name] = quire.secret(value) if secret else value
     return found
 

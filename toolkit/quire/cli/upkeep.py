@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import quire
+from quire.cli.decoding import decoder_of, decoding
 from quire.cli.function import function_of
 from quire.cli.parquet import PARQUET
 from quire.cli.parquet import parquet_options as written
@@ -46,6 +47,8 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--text-options", help='How CSV files or JSON lines are read, as JSON: \'{"delimiter": ";"}\'; default: as before.')
 @click.option("--max-quarantined", type=int, help="Change nothing if more than this would stay in quarantine; up to it, also all.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
+@decoding
+@click.option("--schema", help="With --decode: as in the load.")
 @click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")
 @KAFKA_OPTION
 @KAFKA_SECRET
@@ -57,6 +60,10 @@ def retry(
     master: str | None, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Read what is in the quarantine of DEST once more, and nothing else."""
+    decoder = decoder_of(given)
+    if decoder is not None and given["function"] is not None:
+        with about("decode"):
+            raise UsageError("--decode and --function both make columns of records. Leave one of them out.")
     ledger = quire.Ledger(dest)
     given["source"] = source[0] if len(source) == 1 else list(source) or None
     given["storage_options"] = kafka_options(options, secrets)
@@ -67,6 +74,7 @@ def retry(
             except ValueError as e:
                 raise UsageError(f'--text-options is JSON, such as \'{{"delimiter": ";"}}\', and this is not: {e}.') from None
     given |= {name: given[name] and function_of(given[name]) for name in ("function", "reduce")}
+    given["function"] = decoder or given["function"]
     with spark_of(master) as spark, shown(as_json):
         show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)
 

@@ -32,7 +32,7 @@ from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
-from quire.sources import files, transforms
+from quire.sources import decoders, files, transforms
 from quire.sources.archives import uncut as archive_names
 from quire.sources.compression import AUTO, NONE, uncut
 from quire.sources.compression import by_spec as decoded_by
@@ -168,6 +168,7 @@ class Settings(TypedDict, total=False):
     decompress: str | None
     archives: bool
     schema: Any
+    columns: Mapping[str, str] | None
     encoding: str
     delimiter: str
     quote: str
@@ -233,21 +234,24 @@ def build(
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
-    decompress: str | None = None, archives: bool = False, schema: Any = None, encoding: str = "auto", delimiter: str = ",",
-    quote: str = '"', header: bool = True,
+    decompress: str | None = None, archives: bool = False, schema: Any = None, columns: Any = None, encoding: str = "auto",
+    delimiter: str = ",", quote: str = '"', header: bool = True,
     null_values: str | Iterable[str] | None = None, rescued: str | None = None, partition_columns: str | None = None,
     sort_by: str | Iterable[str] | None = None, split_by_schema: bool = False, parquet_options: Mapping[str, Any] | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
     keep_versions: int | str | None = None, exports: Any = None, schema_evolution: str = "refuse", waits: bool = False,
+    of_splits: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
 
-    `waits`: the call is repeated, so a place that is not there yet, in a store without directories, may fill later.
+    `waits`: the call is repeated, so a place that is not there yet, in a store without directories, may fill later. `of_splits`: the
+    function is one of splits, as `quire.process` takes it.
     """
+    text_of, transform, wanted = ("", transform, format) if of_splits else _by_path(transform, columns, format)
     kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
     with about("format"):
-        laid_out = pair(kind, format)
+        laid_out = pair(kind, wanted)
     with about("compression"):
         compression = compression_for(laid_out, compression)
     target = parse_target(target_size)
@@ -275,7 +279,7 @@ def build(
     partitions = partition_columns is not None and _partitions(partition_columns, kind, laid_out, layout, header)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
-        how = compression_mode(decompress, kind)
+        how = compression_mode(decompress, text_of or kind)
         as_asked = functools.partial(
             dataclasses.replace, identity=change_detection, links=follow_links, decompress=how, archives=archives
         )  # fmt: skip
@@ -407,7 +411,7 @@ def evolution(*, adds: bool) -> dict[str, Any]:
 
 
 def _check_archives(how: str, *, archives: bool, others: Mapping[str, object]) -> None:
-    """UsageError for what does not go with archives: a codec that all files have, and what is told of files by their place or as a whole."""
+    """UsageError for what does not go with archives: a codec that all files have, and for what is told of files by their place."""
     if archives and (other := next((name for name, given in others.items() if given), None)):
         with about("archives"):
             raise UsageError(
@@ -416,6 +420,22 @@ def _check_archives(how: str, *, archives: bool, others: Mapping[str, object]) -
     if archives and how not in (NONE, AUTO):
         with about("archives"):
             raise UsageError(f"decompress={how!r} takes all files by one codec, and archives=True does not. Say decompress='auto'.")
+
+
+def _by_path(transform: Any, columns: Any, format: str | None) -> tuple[str, Any, str | None]:
+    """The text that a decoder reads where a call names columns by expressions, the function that it is, and the format of its rows."""
+    documents = transform if transform in ("json", "xml") else ""  # a function may be anything
+    refuse_needless({"columns": columns}, {"transform='json' or 'xml'": bool(documents)})
+    made = decoders.decoder(documents, columns=columns) if columns is not None else transform
+    if not isinstance(made, decoders.Decoder):
+        return "", transform, format
+    if made.metadata or made.key:
+        with about("transform"):
+            raise UsageError("metadata= and decode_key= of a decoder are for Kafka's records, and these are files. Leave them out.")
+    if format not in (None, "parquet"):
+        with about("format"):
+            raise UsageError(f"columns go into Parquet, and not into format={quoted(format)}. Leave one of them out.")
+    return documents or (made.name if made.name in ("json", "xml") else ""), made, "parquet"
 
 
 def _texts(given: Any) -> Any:

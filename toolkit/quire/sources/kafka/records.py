@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 
 from quire.errors import UsageError
 from quire.formats import partitions
+from quire.sources.decoders import Decoder
 from quire.sources.kafka.rows import as_batch, fitted
 from quire.sources.transforms import schemas
-from quire.sources.transforms.columns import fit, nullable
-from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.columns import MORE, fit, nullable
+from quire.sources.transforms.content import BadContent, told_apart
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 from quire.sources.transforms.widening import DiffersError, in_columns
 
@@ -89,20 +90,29 @@ class Loading:
     # -------------------------------------------------------------------------------------------------------------- a function
     def call(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The function's result for a batch, in the destination's columns; BadContent if it raises, or returns anything else."""
+        return self._guarded(lambda: self._fitted(self._given(records)))
+
+    def _given(self, records: pa.RecordBatch) -> pa.Table:
         assert self.function is not None
+        with alone():
+            found = self.function(records)
+        if isinstance(found, pa.RecordBatch):
+            found = pa.Table.from_batches([found])
+        if not isinstance(found, pa.Table):
+            raise WrongTypeError(f"the function returned {type_name(found)}, and not a pyarrow.RecordBatch")
+        return found
+
+    def _fitted(self, rows: pa.Table) -> pa.RecordBatch:
+        there = self.growing.schema or (None if self.schema is None else nullable(self.schema))
+        made = fit(as_batch(fitted(rows, self.schema, self.evolves)), there, self.evolves)
+        self._check_folders(made)
+        if self.evolves:
+            self.growing.schema = made.schema
+        return made
+
+    def _guarded(self, work: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
         try:
-            with alone():
-                found = self.function(records)
-            if isinstance(found, pa.RecordBatch):
-                found = pa.Table.from_batches([found])
-            if not isinstance(found, pa.Table):
-                raise WrongTypeError(f"the function returned {type_name(found)}, and not a pyarrow.RecordBatch")
-            there = self.growing.schema or (None if self.schema is None else nullable(self.schema))
-            made = fit(as_batch(fitted(found, self.schema, self.evolves)), there, self.evolves)
-            self._check_folders(made)
-            if self.evolves:
-                self.growing.schema = made.schema
-            return made
+            return work()
         except WrongTypeError as e:
             if isinstance(e, DiffersError):
                 self.growing.differs = self.growing.differs or str(e)
@@ -145,19 +155,39 @@ class Loading:
 
     def columns(self, records: pa.RecordBatch) -> pa.Schema | None:
         """The columns that the function gives for the first records that it takes; None where it takes none of these."""
+        if isinstance(self.function, Decoder):
+            return self.function.shown(records) if records.num_rows else None
         found = next(self._called(self._readable(records, []), []), None) if records.num_rows else None
         return None if found is None else schemas.canonical(found.schema)
 
     def _called(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield self.call(records)
-        except BadContent as e:
-            if records.num_rows == 1:
-                quarantined.append(_quarantined(records, 0, e.reason))
-                return
-            half = records.num_rows // 2
-            for some in (records.slice(0, half), records.slice(half)):
-                yield from self._called(some, quarantined)
+        if isinstance(self.function, Decoder):
+            # Where columns may be added, those of each record's own schema come.
+            decoder = self.function.reading(None if self.evolves == MORE else self.schema)
+            yield from self._decoded(decoder, records, quarantined)
+            return
+        for first, _, found in told_apart(records.num_rows, lambda first, end: self.call(records.slice(first, end - first))):
+            if isinstance(found, BadContent):
+                quarantined.append(_quarantined(records, first, found.reason))
+            else:
+                yield found
+
+    def _decoded(self, decoder: Decoder, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[pa.RecordBatch]:
+        """A decoder tells itself which records are wrong; a registry that is of no use now ends the attempt."""
+        made = decoder.decoded(records)
+        quarantined += [_quarantined(records, i, why) for i, why in made.wrong]
+        rows = made.rows
+        if rows is None:
+            return
+
+        def fit_some(first: int, end: int) -> pa.RecordBatch:
+            return self._guarded(lambda: self._fitted(rows.slice(first, end - first)))
+
+        for first, _, found in told_apart(rows.num_rows, fit_some):
+            if isinstance(found, BadContent):
+                quarantined.append(_quarantined(records, made.places[first], found.reason))
+            else:
+                yield found
 
     # ------------------------------------------------------------------------------------------------------------------- lines
     def _lines(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[FolderOutput]:

@@ -13,6 +13,7 @@ from quire.formats.lines import LONGEST
 from quire.formats.parquet import CONTENT, USUAL
 from quire.formats.parquet_options import ParquetOptions
 from quire.sources import magic, transforms
+from quire.sources.decoders import Decoder
 from quire.sources.kafka.records import Loading
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, UserFunction, columnar, text
@@ -83,6 +84,8 @@ class Convert:
         """Makes the rows of several files at once (with how many each has), where that is possible."""
         if self.transform in columnar.NAMES and self.columns is not None:
             return functools.partial(columnar.together, self.transform, columns=self.columns)
+        if isinstance(self.function, Decoder) and self.format == "parquet" and self.function.all_columns is not None:
+            return self.function.together
         return None
 
     def of(self, columns: pa.Schema | None) -> Convert:

@@ -13,9 +13,10 @@ import xxhash
 from quire.errors import scrub
 from quire.sources import ranges, rowgroups
 from quire.sources.compression import Answer, Decoded
+from quire.sources.decoders import Decoder
 from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, QuarantineError, Split
-from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.content import BadContent, NotDecoded
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 from quire.sources.transforms.widening import DiffersError
 from quire.storage import ReadRequest, Store, Unreadable, Vanished
@@ -120,7 +121,7 @@ class Processing:
         """
         quarantine = _Quarantine(self, content, len(content) if end is None and isinstance(content, bytes) else end or 0)
         split = Split(file.path, *span, file.version, file.size, file.modified, attempt, quarantine.take)
-        rows = self._guarded(lambda: self._rows(made(self.function(split, content))))
+        rows = self._guarded(lambda: self._rows(made(self._work(split, content))))
         found = tuple(sorted(quarantine.taken()))
         covered = sum(min(r.offset + r.covers, quarantine.end) - r.offset for r in found)
         if found and covered >= quarantine.end and (rows if isinstance(rows, bytes) else rows.num_rows):
@@ -137,6 +138,10 @@ class Processing:
 
         return self._guarded(returned)
 
+    def _work(self, split: Split, content: bytes | pa.Table) -> Any:
+        """The function's result; a decoder knows the columns."""
+        return (self.function.reading(self.schema) if isinstance(self.function, Decoder) else self.function)(split, content)
+
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
             with alone():
@@ -145,6 +150,8 @@ class Processing:
             raise BadContent(f"TypeError: {e}", differs=str(e) if isinstance(e, DiffersError) else "") from None
         except QuarantineError as e:
             raise BadContent(f"QuarantineError: {e}") from None
+        except NotDecoded:
+            raise
         except BaseException as e:
             if passes(e):
                 raise
