@@ -20,6 +20,8 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +32,10 @@ import pyarrow.parquet as pq
 import zstandard
 
 from quire.sources import archives, compression
+from quire.sources.decoders import decoder, protoc
+from quire.sources.decoders.base import Decoder
+from quire.sources.decoders.frames import unframed
+from quire.sources.decoders.protobuf import ProtobufForm
 from quire.sources.looking import looked
 from quire.sources.transforms import BadContent, columnar, text, xml
 from quire.sources.transforms import json as json_lines
@@ -147,6 +153,36 @@ def _codec(name: str) -> Callable[[bytes], object]:
     return lambda content: sum(map(len, compression.decode(name, content)))
 
 
+_RECORD = {"type": "record", "name": "r", "fields": [
+    {"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}, {"name": "l", "type": {"type": "array", "items": "long"}},
+    {"name": "m", "type": {"type": "map", "values": "bytes"}}, {"name": "d", "type": {"type": "bytes", "logicalType": "decimal",
+    "precision": 9, "scale": 2}}, {"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+]}  # fmt: skip
+_PROTO = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/struct.proto";
+message M { int64 id = 1; optional string name = 2; repeated M2 l = 3; map<string, bytes> m = 4; google.protobuf.Timestamp t = 5;
+google.protobuf.Struct s = 6; message M2 { fixed64 a = 1; } }"""
+
+
+def _avro_record() -> bytes:
+    sink = io.BytesIO()
+    row = {"id": 1 << 40, "name": "n", "l": [1, 2, 3], "m": {"k": b"v" * 50}, "d": Decimal("12.34"), "t": datetime.now(tz=UTC)}
+    fastavro.schemaless_writer(sink, fastavro.parse_schema(dict(_RECORD)), row)
+    return sink.getvalue()
+
+
+def _message() -> bytes:
+    made = ProtobufForm(protoc.compiled(_PROTO), "M").made
+    row = {"id": 1 << 40, "name": "n", "l": [{"a": 5}, {}], "m": {"k": b"v" * 50}, "t": {"seconds": 5}, "s": {"x": [1, None, {"y": "z"}]}}
+    return bytes(made(**row).SerializeToString())
+
+
+def _records(made: Decoder) -> Callable[[bytes], object]:
+    def read(content: bytes) -> object:
+        return made.decoded(pa.record_batch({"value": pa.array([content, content[:5]], pa.binary())}))
+
+    return read
+
+
 DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], object]]] = {
     "parquet": ([_parquet(), _parquet(compression="gzip", use_dictionary=False), _parquet(version="1.0")], _columns("parquet")),
     "orc": ([_orc()], _columns("orc")),
@@ -162,6 +198,15 @@ DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], object]]] = {
     "lz4": ([pa.compress(LINES, codec="lz4", asbytes=True)], _codec("lz4")),
     "zip": ([_zip()], _archive),
     "tar": ([_tar(tarfile.PAX_FORMAT), _tar(tarfile.GNU_FORMAT), gzip.compress(_tar(tarfile.USTAR_FORMAT))], _archive),
+    "avro record": ([_avro_record()], _records(decoder("avro", schema=dict(_RECORD)))),
+    "protobuf": ([_message()], _records(decoder("protobuf", schema=protoc.compiled(_PROTO), message="M"))),
+    "frame": ([b"\0\0\0\0\7\4\2\4abc", b"\0\0\0\0\7\0abc"], lambda content: unframed(content, indexed=True)),
+    "json record": (LINES.splitlines()[:5], _records(decoder("json", schema="id bigint, name string, l array<bigint>"))),
+    "json paths": (
+        [LINES.splitlines()[0]],
+        _records(decoder("json", columns={"id": "$.id: long", "l": "$.l[*]: array<int>", "s": "$.s: struct<a: int>", "x": "$.x: date"})),
+    ),
+    "xml paths": ([DOCUMENT], _records(decoder("xml", columns={"b": "/a/@b: string", "e": "//e: array<string>", "n": "count(//*): int"}))),
     "looking": (
         [LINES, TABLE, DOCUMENT, _avro("null"), _parquet(), gzip.compress(TABLE), _zip(), _tar(tarfile.PAX_FORMAT)],
         lambda content: looked("a", content, whole=True),
@@ -249,7 +294,7 @@ def main(arguments: list[str]) -> int:
     findings = list[str]()
     for name in chosen.decoders or DECODERS:
         inputs, found = run(name, chosen.seconds, chosen.seed)
-        print(f"{name:<10} {inputs:>9,} inputs, {len(found)} findings", flush=True)
+        print(f"{name:<12} {inputs:>9,} inputs, {len(found)} findings", flush=True)
         findings += found
     print("\n".join(findings[:50]))
     return bool(findings)

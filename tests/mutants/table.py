@@ -75,6 +75,9 @@ class Mutant:
     first: str = ""  # the tests that are likely to catch it
 
 
+DECODED, DECODED_FILES, FORMS = (
+    "tests/load/test_load_decoded.py", "tests/sources/decoders/test_decoded_files.py", "tests/sources/decoders/test_forms.py",
+)  # fmt: skip
 FILTERS, STREAM = "tests/read/test_filters.py", "tests/read/test_stream.py"
 
 
@@ -796,6 +799,24 @@ MUTANTS = (
     m("changes of logs are told without what a clean has taken", "table/merged_changes.py", "if any(begun <= self._since(file) and holds(file.instant) for", "if False and any(begun <= file <= until for", ("        if lacking:\n", "        if False:\n"), first="tests/table/test_changes_of_logs.py::test_a_compaction_a_clean_and_a_savepoint_change_nothing"),
     m("logs after a commit count before it", "table/merged_changes.py", "for until in (sides.since, sides.until))", "for until in (sides.until, sides.until))", first="tests/table/test_changes_of_logs.py::test_updates_deletes_and_inserts_are_told_and_a_row_that_comes_too_late_is_not"),
     m("changes of logs read all of a base file", "table/merged_changes.py", "if pc.any(hits).as_py():", "if True:", first="tests/table/test_changes_of_logs.py::test_of_a_base_file_the_rows_that_a_log_does_not_touch_are_not_read"),
+    # decoders
+    m("a registry that is away quarantines records", "sources/decoders/base.py", "        except UnknownSchemaError:\n            assert", "        except (UnknownSchemaError, StorageError):\n            assert", first=DECODED),
+    m("a registry that wants credentials quarantines records", "sources/decoders/registry.py", "            status = e.http_status_code\n", "            status = e.http_status_code\n            if status == 401:\n                raise UnknownSchemaError from None\n", first=DECODED),
+    m("any 404 is a schema that is not there", "sources/decoders/registry.py", "status == 404 and e.error_code in (NO_SCHEMA, NO_SUBJECT, NO_VERSION)", "status == 404", first=DECODED),
+    m("a registry that is away is asked once", "sources/decoders/registry.py", "return again(lambda: self._once(question))", "return self._once(question)", first=DECODED),
+    m("credentials are shown", "sources/decoders/registry.py", "tuple[tuple[str, Any], ...] = field(default=(), repr=False)", "tuple[tuple[str, Any], ...] = ()", first=DECODED),
+    m("an address with credentials is taken", "sources/decoders/registry.py", 'if any("@" in part.netloc for part in parts):', "if False:", first=DECODED),
+    m("a record without a frame is decoded", "sources/decoders/frames.py", "    if value[0]:\n", "    if False:\n", first=FORMS),
+    m("bytes behind a record of Avro are lost", "sources/decoders/avro.py", "if (rest := len(document) - file.tell()) > 0:", "if (rest := 0) > 0:", first=DECODED),
+    m("a message of another kind is decoded", "sources/decoders/protobuf.py", "if self.message and name != self.message:", "if False:", first=DECODED),
+    m("an imported schema is written anywhere", "sources/decoders/protoc.py", "if not _NAME.fullmatch(name) or", "if", first=FORMS),
+    m("a message that lacks what it requires is decoded", "sources/decoders/protobuf.py", "if not found.IsInitialized():", "if False:", first=FORMS),
+    m("rows of several schemas lose the order of their records", "sources/decoders/base.py", "sorted(range(len(places)), key=places.__getitem__)", "list(range(len(places)))", first=DECODED),
+    m("of several values one is taken", "sources/decoders/documents.py", "        if len(found) > 1:\n            raise _several(field, len(found))\n        if not found or type", "        if not found or type", first=DECODED_FILES),
+    m("a column that must not be null is null", "sources/decoders/documents.py", "if value is None and field.required:", "if False:", first=DECODED_FILES),
+    m("an entity of XML is taken", "sources/decoders/documents.py", "content, _ = checked(document)", "content = document", first=DECODED_FILES),
+    m("one line that cannot be decoded quarantines its split", "sources/decoders/base.py", "if made.wrong and (split is None or len(found) == 1):", "if made.wrong:", first=DECODED_FILES),
+    m("a changed expression is the same function", "sources/decoders/documents.py", "        return [*super().told(), fields.said(_form(type(self), self.said).fields)]", "        return super().told()", first=DECODED_FILES),
     # readers of the log
     m("a frame of the data source moves with the log", "read/source.py", "self.version if self.version is not None else options", "options", first="tests/read/test_format_quire.py::test_a_frame_holds_its_version"),
     m("the data source passes data over by numbers that may be NaN", "read/filters.py", "ORDERED = (bool, int,", "ORDERED = (bool, int, float,", first=FILTERS),
