@@ -11,6 +11,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import quire
@@ -196,6 +197,20 @@ def test_avro_of_several_writers_is_resolved_to_the_newest_schema_and_stays_so(k
                                             {"id": 4, "name": None, "city": "Bonn", "zip": "53111"}))])  # fmt: skip
     assert load(kafka, name, tmp_path / "out", decode="avro", registry=schemas.url).records == 1
     assert {"id": 4, "name": None, "city": "Bonn"} in rows(tmp_path / "out").to_pylist(), "the columns were frozen"
+
+
+def test_columns_of_newer_schemas_are_added_where_the_call_says_so(kafka: Mock, schemas: Schemas, tmp_path: Path) -> None:
+    one = schemas.add(V1)
+    name = topic(kafka, 1, [framed(one, avro(V1, {"id": 1, "name": None}))])
+    how: dict[str, Any] = {"decode": "avro", "registry": schemas.url, "schema_evolution": "add"}
+    load(kafka, name, tmp_path / "out", **how)
+    two = schemas.add(V2)
+    kafka.produce(name, [framed(two, avro(V2, {"id": 2, "name": "n", "city": "Rome"})), framed(one, avro(V1, {"id": 3, "name": None}))])
+    assert load(kafka, name, tmp_path / "out", **how).records == 2
+    tables = [pq.ParquetFile(path).read() for path in sorted((tmp_path / "out").glob("part-*"))]
+    assert sorted(str(row) for table in tables for row in table.to_pylist()) == [
+        "{'id': 1, 'name': None}", "{'id': 2, 'name': 'n', 'city': 'Rome'}", "{'id': 3, 'name': None, 'city': None}",
+    ]  # fmt: skip
 
 
 def test_avro_in_a_reader_s_schema_has_its_defaults(kafka: Mock, schemas: Schemas, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from quire.sources.compression import Answer, Decoded
 from quire.sources.decoders import Decoder
 from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, QuarantineError, Split
+from quire.sources.transforms.columns import MORE
 from quire.sources.transforms.content import BadContent, NotDecoded
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 from quire.sources.transforms.widening import DiffersError
@@ -140,7 +141,8 @@ class Processing:
 
     def _work(self, split: Split, content: bytes | pa.Table) -> Any:
         """The function's result; a decoder knows the columns."""
-        return (self.function.reading(self.schema) if isinstance(self.function, Decoder) else self.function)(split, content)
+        known = None if self.evolves == MORE else self.schema
+        return (self.function.reading(known) if isinstance(self.function, Decoder) else self.function)(split, content)
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
