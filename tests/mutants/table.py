@@ -105,7 +105,7 @@ MUTANTS = (
       "    store.remove(names.plan_head(job))\n    store.remove_tree(names.manifests(job))\n"),
     m("a producer's time wraps", OFFSETS, "(moments < FIRST_TIME) | (moments > LAST_TIME)", "(moments < FIRST_TIME) & (moments > LAST_TIME)", first="tests/test_fuzz.py"),
     m("headers are not counted", OFFSETS, " + _size(part[2])", "", first="tests/load/test_load_edges.py"),
-    m("a value that names no directory stops a topic", "sources/kafka/records.py", "            self._check_folders(made)\n", "", first="tests/load/test_load_edges.py"),
+    m("a value that names no directory stops a topic", "sources/kafka/records.py", "        self._check_folders(made)\n", "", first="tests/load/test_load_edges.py"),
     m("aborted records are silence", OFFSETS, "if self.moved or self._come() > come:", "if self.moved:", first="tests/load/test_load_edges.py"),
     m("lost for ever", JOBS, "    if losses >= LOSSES:\n", "    if False:\n", first="tests/commit/test_upload.py"),
     m("left_out_for_ever, replaced_for_ever", ROUNDS, "if n >= most)", "if n >= 10**9)"),
