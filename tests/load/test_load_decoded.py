@@ -323,6 +323,19 @@ def test_a_registry_that_is_away_quarantines_nothing(
     assert len(quire.Ledger(tmp_path / "out").inspect.quarantined()) == 0
 
 
+def test_a_registry_that_is_busy_for_a_moment_is_asked_again(schemas: Schemas, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, pauses = schemas.add(V1), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        schemas.status = 0 if len(pauses) == 2 else 429
+
+    monkeypatch.setattr(retry, "pause", pause)
+    schemas.status = 500
+    assert asking.registry(schemas.url, None).schema(one).kind == "AVRO"
+    assert (len(pauses), len(schemas.asked)) == (2, 3)
+
+
 def test_a_registry_that_goes_away_while_tasks_run(
     kafka: Mock, schemas: Schemas, hurried: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
