@@ -399,7 +399,9 @@ def test_credentials_are_nowhere(kafka: Mock, schemas: Schemas, tmp_path: Path, 
     options = {"basic.auth.user.info": quire.secret("REGISTRY_LOGIN")}
     assert load(kafka, name, tmp_path / "secret", decode="avro", registry=schemas.url, registry_options=options).records == 1
     decoder = quire.decoder("avro", registry=schemas.url, registry_options=options)
-    texts = [repr(report), str(report), repr(decoder)]
+    plain = quire.decoder("avro", registry=schemas.url, registry_options={"basic.auth.user.info": schemas.login})
+    assert plain.__edition__ == decoder.__edition__, "another password does not make another function"
+    texts = [repr(report), str(report), repr(decoder), repr(plain)]
     texts += [p.read_bytes().decode("latin-1") for p in tmp_path.rglob("*") if p.is_file()]
     assert len(texts) > 10
     assert not any("hunter2" in text for text in texts)
