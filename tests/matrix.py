@@ -378,6 +378,9 @@ PIPELINES = {
             "table compaction", "", few, tables.calls(*tables.COMPACTION, logs=True), OF_TABLES, states=tables.states(*tables.COMPACTION)
         ),
         Pipeline("table cdc", "", few, tables.calls(*tables.CDC, cdc=True), OF_TABLES, states=tables.states(*tables.CDC)),
+        Pipeline(
+            "table cdc of version 9", "", few, tables.calls(*tables.CDC, cdc=True, nine=True), OF_TABLES, states=tables.states(*tables.CDC)
+        ),
         Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
         Pipeline("table of version 9", "", few, tables.calls(*tables.NINE, nine=True), OF_TABLES, states=tables.states(*tables.NINE)),
         Pipeline(
@@ -389,6 +392,22 @@ PIPELINES = {
             states=tables.states(*tables.LOGS_OF_NINE),
         ),
         Pipeline("table cluster", "", few, tables.calls(*tables.CLUSTERS, logs=True), OF_TABLES, states=tables.states(*tables.CLUSTERS)),
+        Pipeline(
+            "table archive of version 9",
+            "",
+            few,
+            tables.calls(*tables.ARCHIVES, nine=True),
+            OF_TABLES,
+            states=tables.states(*tables.ARCHIVES),
+        ),
+        Pipeline(
+            "table restore of version 9",
+            "",
+            few,
+            tables.calls(*tables.RESTORES, nine=True),
+            OF_TABLES,
+            states=tables.states(*tables.RESTORES),
+        ),
         Pipeline("table archive", "", few, tables.calls(*tables.ARCHIVES), OF_TABLES, states=tables.states(*tables.ARCHIVES)),
         Pipeline("table restore", "", few, tables.calls(*tables.RESTORES), OF_TABLES, states=tables.states(*tables.RESTORES)),
         Pipeline("table rollback", "", few, tables.calls(*tables.ROLLBACKS, logs=True), OF_TABLES, states=tables.states(*tables.ROLLBACKS)),
@@ -408,7 +427,7 @@ COMMITTERS = {
 }
 KINDS = sim.KINDS
 PAIRS = ("few",)  # jobs that are small enough for every pair of crashes; of the others a sample is taken
-OF_SERVICES = ("few", "lines", "parquet")  # a real service takes its time: the small job at each request, others at some
+OF_SERVICES = ("few", "lines", "parquet")  # a real service takes its time: the small job at each request, others and tables at some
 
 
 def fit(by: By, kind: sim.Kind) -> bool:
@@ -422,9 +441,7 @@ def cases(
     of = [kind if isinstance(kind, sim.Kind) else KINDS[kind] for kind in kinds]
     found = [(PIPELINES[p], COMMITTERS[c], k) for k in of for c in committers for p in pipelines]
     return [
-        Case(p, c, sim.TABLES.get(k.name, k) if p.states else k)
-        for p, c, k in found
-        if fit(c, k) and (not p.committers or c.name in p.committers)
+        Case(p, c, sim.of_tables(k) if p.states else k) for p, c, k in found if fit(c, k) and (not p.committers or c.name in p.committers)
     ]
 
 
@@ -545,13 +562,15 @@ def main(arguments: list[str]) -> int:
         for case in cases(pipelines, chosen.committers, kinds):
             whole = case.pipeline.name in PAIRS or not case.kind.service
             most = chosen.most if case.pipeline.states else 0
-            found.append(line(case, not chosen.quick, most, chosen.first) if whole else sample(case, 20, 1))
+            found.append(
+                line(case, not chosen.quick, most, chosen.first) if whole else sample(case, min(most or 20, 20), chosen.first or 1)
+            )
             print(found[-1], flush=True)
 
     all_of(chosen.pipelines, [kind for kind in chosen.kinds if kind in KINDS])
     for name in [kind for kind in chosen.kinds if kind in SERVICES]:
         with running(name) as service:
-            all_of([p for p in chosen.pipelines if p in OF_SERVICES], [service])
+            all_of([p for p in chosen.pipelines if p in OF_SERVICES or PIPELINES[p].states], [service])
     if chosen.races:
         for one in race_lines(chosen.races, chosen.first):
             found.append(one)

@@ -20,7 +20,7 @@ An observer looks at the destination after each change, and `check` at the end; 
 from quire.storage import memory
 from sim.disk import LEFT, Disk
 from sim.drivers import Scheduler, run
-from sim.kinds import KINDS, TABLES, UNFIT, Kind
+from sim.kinds import KINDS, TABLES, UNFIT, Kind, of_tables
 from sim.stores import SimSink, SimStore
 from sim.witness import Log, Observer, Tree, check, expected, forget_all, objects
 from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, World, about, always, below, doing, first_writes, never
@@ -28,5 +28,5 @@ from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, World, about, 
 __all__ = [
     "DEST", "KINDS", "LEFT", "POWER", "SOURCE", "TABLES", "UNFIT", "Actor", "Crash", "Disk", "Endless", "Kind", "Log", "Observer",
     "Scheduler", "SimSink", "SimStore", "Tree", "World", "about", "always", "below", "check", "doing", "expected", "first_writes",
-    "forget_all", "memory", "never", "objects", "run",
+    "forget_all", "memory", "never", "objects", "of_tables", "run",
 ]  # fmt: skip

@@ -59,8 +59,13 @@ _ALL = (
 )
 KINDS = {kind.name: kind for kind in _ALL}
 
-# The stores of tables: all that is quire's is the same there, but for its place.
-TABLES = {kind.name: replace(kind, name=f"table on {kind.name}", table=True) for kind in _ALL}
+
+def of_tables(kind: Kind) -> Kind:
+    """The same store where the destination is a table: all that is quire's is the same there, but for its place."""
+    return kind if kind.table else replace(kind, name=f"table on {kind.name}", table=True)
+
+
+TABLES = {kind.name: of_tables(kind) for kind in _ALL}
 
 # No quire may work on these: the tests must find out. (Both claim to be fit: `can_rename` and the answers of puts.)
 UNFIT = {

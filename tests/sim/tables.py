@@ -48,7 +48,7 @@ _CLEAN = re.compile(r"\.hoodie/(?:timeline/)?([0-9]{17})\.clean\.requested")
 _CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
 _PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
 _ARCHIVE = ".hoodie/archived/.commits_.archive."
-_BACK = re.compile(r"\.hoodie/[0-9]{17}\.(rollback|restore)\.requested")
+_BACK = re.compile(r"\.hoodie/(?:timeline/)?[0-9]{17}\.(rollback|restore)\.requested")
 
 
 # -------------------------------------------------------------------------------------------------------------- what readers see
@@ -266,7 +266,7 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], **how: bool) -> Callab
             elif verb == ROLLBACK:
                 table.rollback(progress=False)
             elif verb == RESTORE:
-                table.restore(timeline.read(connect(table.url)).completed[0].time, progress=False)
+                table.restore(timeline.current(connect(table.url)).completed[0].time, progress=False)
             elif verb == DROP:
                 table.delete_partitions([city for _, city, _ in rows], batch=f"batch {number}", progress=False)
             elif verb == COMPACT:
@@ -281,7 +281,7 @@ def _taken_back(table: quire.Table) -> list[str]:
     """The instants of rollbacks and restores, after one that has died was completed."""
     store = connect(marked(table.url))
     protocol.recover(store)
-    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(names.FOLDER))
+    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(table.config.written))
     return [each.time for each in found if each and each.action in (ROLLBACK, RESTORE) and each.state == "completed"]
 
 
@@ -306,7 +306,7 @@ def cluster(table: quire.Table) -> None:
 
 def archive(table: quire.Table) -> None:
     """Archive all but the newest of its writes, unless that was done."""
-    if not timeline.read(connect(table.url)).archived:
+    if not timeline.current(connect(table.url)).archived:
         table.archive(keep=1, progress=False)
 
 

@@ -77,18 +77,23 @@ OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([
 CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLUSTERS, CLEANS, OTHERS, BACK, BACK]).flatmap(
     lambda kind: kind
 )  # one_of takes equal ones for one
-HISTORIES = st.fixed_dictionaries(
-    {
-        "kind": st.sampled_from(list(sim.TABLES)),
-        "type": st.sampled_from(["copy_on_write", MERGE_ON_READ, NINE, LOGS_OF_NINE]),
-        "index": st.sampled_from(["bloom", "simple", "bucket"]),
-        "ordering": st.sampled_from(["ts", None]),
-        "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
-        "change_files": st.booleans(),
-        "cdc": st.sampled_from([None, None, *(mode.lower() for mode in config.MODES_OF_CDC)]),  # of a copy-on-write table
-        "calls": st.lists(CALLS, min_size=1, max_size=6),
-    }
-)
+TYPES = ["copy_on_write", MERGE_ON_READ, NINE, LOGS_OF_NINE]
+
+
+def histories(types: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+    """Histories of tables of some types."""
+    return st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(list(sim.TABLES)),
+            "type": st.sampled_from(types),
+            "index": st.sampled_from(["bloom", "simple", "bucket"]),
+            "ordering": st.sampled_from(["ts", None]),
+            "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
+            "change_files": st.booleans(),
+            "cdc": st.sampled_from([None, None, *(mode.lower() for mode in config.MODES_OF_CDC)]),  # of a copy-on-write table
+            "calls": st.lists(CALLS, min_size=1, max_size=6),
+        }
+    )
 
 
 def _has_name(name: str) -> bool:
@@ -206,6 +211,11 @@ class Story:
         """The instants that have completed."""
         return sorted(match[1] for name in self.copied() if (match := _DONE.fullmatch(name)))
 
+    @property
+    def decode(self) -> Callable[[bytes, str], commits.CommitMetadata]:
+        """How completed instants are read."""
+        return commits.decode_avro if self.nine else commits.decode
+
     def seen(self) -> Rows:
         """By hudi-rs, also while a commit is between its first and its last step."""
         return theirs(self.copy) if self.done() else {}
@@ -246,8 +256,9 @@ class Story:
             "a CDC log without its base file"
         )
         for instant, rows in self.states.items():
-            content = there.get(f".hoodie/{instant}.commit") if self.cdc else None
-            stats = [stat for _, stat, _ in commits.decode(content, instant).files()] if content is not None else []
+            name = next((name for name in there if (found := _DONE.fullmatch(name)) and found.groups() == (instant, "commit")), None)
+            content = there[name] if self.cdc and name else None
+            stats = [stat for _, stat, _ in self.decode(content, instant).files()] if content is not None else []
             named = {str(stat.path): set(stat.cdc_stats or ()) for stat in stats}
             assert all((path in there) == (log in logs) for path, some in named.items() for log in some)
             own = {log for some in named.values() for log in some}
@@ -443,7 +454,7 @@ class Story:
             for name in beside(self.world.there()):
                 if newest in name.rpartition("/")[2]:
                     store.remove(name)
-            for _, stat, file in (commits.decode_avro if self.nine else commits.decode)(content, newest).files():
+            for _, stat, file in self.decode(content, newest).files():
                 if isinstance(file, LogFile):  # which is named after the slice that it changes
                     store.remove(str(stat.path))
         self.world.settle()
@@ -476,7 +487,7 @@ class Story:
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
     """A whole history; how often what has happened."""
     logs = more.get("type") in (MERGE_ON_READ, LOGS_OF_NINE)
-    if more.get("type") in (MERGE_ON_READ, NINE, LOGS_OF_NINE):
+    if logs:
         more.pop("cdc", None)
     ordering = "ts" if logs else ordering
     sim.forget_all()
@@ -496,37 +507,34 @@ def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[
     return story.said
 
 
-@pytest.mark.parametrize("most", [40, pytest.param(2000, marks=[pytest.mark.chaos, pytest.mark.timeout(7200)])])
-def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, most: int) -> None:
-    """A quarter of them of each type."""
+def told(tmp_path_factory: pytest.TempPathFactory, most: int, types: list[str]) -> dict[str, int]:
+    """How often what has happened in so many histories of some types."""
     said = dict[str, int]()
 
     @settings(max_examples=most, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(history=HISTORIES)
+    @given(history=histories(types))
     def once(history: dict[str, Any]) -> None:
         for what, times in play(tmp_path_factory.mktemp("table"), **history).items():
             said[what] = said.get(what, 0) + times
 
     once()
-    assert said["Daft"] > most // 20, said
-    if most > 100:  # of fewer some may by chance lack one
-        assert said["CDC logs"] > most // 20, said
-        deaths = [f"died: {then}" for then in ("again", "recover", "give up")]
-        assert all(
-            said.get(what, 0) >= most // 20
-            for what in (
-                "upsert",
-                "delete",
-                "insert",
-                "compact",
-                "cluster",
-                MERGE_ON_READ,
-                NINE,
-                LOGS_OF_NINE,
-                "clean",
-                "roll back",
-                "checkpoint",
-                *deaths,
-            )
-        ), said
-        assert all(said.get(what, 0) >= most // 200 for what in ("rollback done", "restore done", "archive")), said
+    return said
+
+
+def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A quarter of them of each type."""
+    said = told(tmp_path_factory, 40, TYPES)
+    assert said["Daft"] > 2, said
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("type", TYPES)
+def test_many_histories_of_each_type_are_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, type: str) -> None:
+    most, logs, nine = 1000, type in (MERGE_ON_READ, LOGS_OF_NINE), type in (NINE, LOGS_OF_NINE)
+    said = told(tmp_path_factory, most, [type])
+    assert said[type] >= most, said
+    often = ["upsert", "delete", "insert", "cluster", "clean", "roll back", "checkpoint", *(["compact"] if logs else ["CDC logs"])]
+    often += [f"died: {then}" for then in ("again", "recover", "give up")] + ([] if logs or nine else ["Daft"])
+    assert all(said.get(what, 0) >= most // 20 for what in often), said
+    assert all(said.get(what, 0) >= most // 200 for what in ("rollback done", "restore done", "archive")), said

@@ -156,12 +156,6 @@ def test_what_quire_does_not_do_with_a_table_of_version_9_is_one_line_and_change
     assert table.stats().files == 2
 
 
-def test_a_table_that_quire_does_not_write_in_version_9_is_not_created(tmp_path: Path) -> None:
-    with refused(UsageError, 2, "quire writes tables without CDC logs in version 9"):
-        create(tmp_path / "t", version=9, cdc="data_before")
-    assert not (tmp_path / "t").exists()
-
-
 @pytest.mark.parametrize("version", [8, 7, "9", True, None, 9.0])
 def test_another_version_is_one_line(tmp_path: Path, version: Any) -> None:
     with refused(UsageError, 2, "version takes 6 or 9"):

@@ -85,9 +85,6 @@ def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
         with about("version"):
             raise UsageError(f"version takes {config.VERSION} or {config.NEWER}, and not {quoted(asked.version)}.")
     if asked.version == config.NEWER:
-        if asked.cdc is not None:
-            with about("version"):
-                raise UsageError(f"quire writes tables without CDC logs in version {config.NEWER}: leave version= out, or cdc=.")
         made = replace(made, version=asked.version, others=tuple(sorted({**dict(made.others), **config.newer_settings()}.items())))
     changes, target = flag(asked.change_files, "change_files"), parse_target(asked.target_size)
     return made, Settings(change_files=changes, target=target, log_format=asked.log_format)  # type: ignore[arg-type]  # it was checked

@@ -84,7 +84,7 @@ class Table(Services):
         change_files  keep what each commit changed beside the data, so that `changes` reads no base file (copy_on_write)
         cdc           also write Hudi's CDC logs, for its CDC query: "data_before_after", "data_before" or "op_key_only" (copy_on_write)
         target_size   bytes of a base file: smaller ones take in new rows first
-        version       of the table's format: 6, or 9, which JVM Hudi from 1.1 on writes without an upgrade (copy_on_write, without cdc)
+        version       of the table's format: 6, or 9, which JVM Hudi from 1.1 on writes without an upgrade
         log_format    of the rows in logs: "parquet", or "avro", which Trino reads too, and which takes longer (merge_on_read)
 
         Returns the table. Raises UsageError for settings that do not go together, RefusedError for a place that holds something else.

@@ -14,7 +14,7 @@ from quire.table.format import names, properties
 
 MODES_OF_CDC = ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY")
 VERSION, READABLE = 6, (6, 8, 9)
-NEWER = 9  # which is written, too, as a copy-on-write table
+NEWER = 9  # which is written, too
 COPY_ON_WRITE, MERGE_ON_READ = "COPY_ON_WRITE", "MERGE_ON_READ"
 SIMPLE, COMPLEX, NON_PARTITIONED = "SIMPLE", "COMPLEX", "NON_PARTITION"
 EVENT_TIME, COMMIT_TIME = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
@@ -175,8 +175,6 @@ class TableConfig:
         reasons = {
             f"it is of table version {self.version}, and quire writes version {VERSION} (JVM Hudi with its defaults upgrades a "
             "table that it writes into)": self.version != VERSION and self.written == names.FOLDER,
-            f"it keeps CDC logs ({_CDC}=true), which quire writes into tables of version {VERSION} alone": self.version == NEWER
-            and bool(self.cdc),
             "its base files lack the partition columns (drop.partition.columns)": self.drops_partitions,
             "its rows have no meta fields (populate.meta.fields=false)": not self.meta_fields,
             f"it has a metadata table ({', '.join(self.metadata)[:200]}): table.adopt() drops it": bool(self.metadata),
