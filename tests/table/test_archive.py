@@ -148,18 +148,65 @@ def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, version: int
     next(held, None)
 
 
+def sizes(folder: Path, instants: list[str]) -> list[int]:
+    """The bytes of what writes have said."""
+    return [state(folder, instant).stat().st_size for instant in instants]
+
+
 @pytest.mark.nth(2)
 @BOTH
-def test_very_many_instants_go_in_several_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_what_is_too_much_for_one_archive_goes_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Each is held in memory."""
     table, instants = written(tmp_path / "trips", 6, version=version)
-    monkeypatch.setattr(archive_module, "MOST", 2)
+    table.rollback(progress=False)
+    write(table, "upsert", frame(("a", "sf", 99, 9.0)))
+    instants = [each.time for each in line_of(tmp_path / "trips").completed]
+    monkeypatch.setattr(archive_module, "LIMIT", sum(sizes(tmp_path / "trips", instants[:2])) - 1)
+    planned = archive(table, dry_run=True)
     report = archive(table)
+    assert (report.instants, report.first, report.held_by) == (planned.instants, planned.first, planned.held_by)
     assert (report.instants, report.first) == (5, instants[5])
-    assert archived(tmp_path / "trips") == instants[:5]
+    assert archived(tmp_path / "trips")[:5] == instants[:5]
     kept = [path for path in (tmp_path / "trips/.hoodie").rglob("*") if path.name.startswith((".commits_", "manifest_"))]
     assert len(kept) == 3
+    assert line_of(tmp_path / "trips").completed[0].time == instants[5]
     assert ours(table) == theirs(tmp_path / "trips")
+    assert archive(table).instants == 0
+
+
+@pytest.mark.nth(2)
+@BOTH
+def test_an_instant_that_is_more_than_an_archive_takes_goes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:  # fmt: skip
+    table, instants = written(tmp_path / "trips", 4, version=version)
+    monkeypatch.setattr(archive_module, "LIMIT", 1)
+    report = archive(table)
+    assert (report.instants, report.first, archived(tmp_path / "trips")) == (3, instants[3], instants[:3])
+    assert ours(table) == theirs(tmp_path / "trips")
+
+
+@BOTH
+def test_what_an_archive_holds_in_memory_does_not_grow_with_the_writes_that_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:  # fmt: skip
+    """Of ever more writes no more is staged at once, and no more of them are read ahead."""
+    monkeypatch.setattr(archive_module, "PARALLEL", 2)
+    module: Any = stored if version == 6 else lsm
+    held, encode = list[int](), module.encode
+
+    def encoded(*given: Any) -> bytes:
+        held.append(len(content := encode(*given)))
+        return content
+
+    monkeypatch.setattr(module, "encode", encoded)
+    table, instants = written(tmp_path / "trips", 12, version=version)
+    size = max(sizes(tmp_path / "trips", instants))
+    monkeypatch.setattr(archive_module, "LIMIT", 2 * size)
+    assert archive(table).instants == 11
+    assert len(held) >= 4
+    assert max(held) < 4 * size + (8000 if version == 6 else 4000), "with the schema of an archive"
+    assert archived(tmp_path / "trips") == instants[:11]
 
 
 @pytest.mark.nth(2)

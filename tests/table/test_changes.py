@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,21 +65,26 @@ def applied(rows: Rows, changes: pa.Table) -> Rows:
     return rows
 
 
-def check(table: Table, instants: list[str]) -> None:
-    """All windows between the instants."""
-    states = [snapshot(table, at) for at in instants]
+def check(table: Table, instants: list[str], run: Callable[[Callable[[], Any]], Any] = lambda work: work()) -> None:
+    """All windows between the instants; `run` does the work of one."""
+    states = [run(lambda at=at: snapshot(table, at)) for at in instants]
     for i, since in enumerate(instants):
         for j, until in list(enumerate(instants))[i:]:
-            each = table.changes(since, until, images="both", net=False, spark=LOCAL)
-            assert applied(states[i], each) == states[j]
-            assert each["instant"].to_pylist() == sorted(each["instant"].to_pylist())
-            net = table.changes(since, until, images="both", spark=LOCAL)
-            assert applied(states[i], net) == states[j]
-            keys = list(zip(net["_hoodie_partition_path"].to_pylist(), net["_hoodie_record_key"].to_pylist(), strict=True))
-            assert len(set(keys)) == len(keys)
-            after = table.changes(since, until, spark=LOCAL)
-            assert after.num_rows == net.num_rows
-            assert sorted(map(str, after.to_pylist())) == sorted(map(str, net.drop_columns("before").to_pylist()))
+            run(lambda since=since, until=until, first=states[i], last=states[j]: window(table, (since, until), first, last))
+
+
+def window(table: Table, ends: tuple[str, str], first: Rows, last: Rows) -> None:
+    """The changes of a window lead from its first snapshot to its last."""
+    each = table.changes(*ends, images="both", net=False, spark=LOCAL)
+    assert applied(first, each) == last
+    assert each["instant"].to_pylist() == sorted(each["instant"].to_pylist())
+    net = table.changes(*ends, images="both", spark=LOCAL)
+    assert applied(first, net) == last
+    keys = list(zip(net["_hoodie_partition_path"].to_pylist(), net["_hoodie_record_key"].to_pylist(), strict=True))
+    assert len(set(keys)) == len(keys)
+    after = table.changes(*ends, spark=LOCAL)
+    assert after.num_rows == net.num_rows
+    assert sorted(map(str, after.to_pylist())) == sorted(map(str, net.drop_columns("before").to_pylist()))
 
 
 batches_of_rows = st.lists(

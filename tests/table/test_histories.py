@@ -481,7 +481,7 @@ class Story:
                 assert found in ([rows] if instant >= self.gone else [rows, None])
             there = [instant for instant in self.states if instant >= self.gone]
             archived = self.as_user(lambda: timeline.current(self.world.store(self.world.dest))).archived
-            self.as_user(lambda: test_changes.check(self.table, there if self.gone or archived else [test_changes.START, *there]))
+            test_changes.check(self.table, there if self.gone or archived else [test_changes.START, *there], self.as_user)
 
 
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:

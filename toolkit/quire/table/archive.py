@@ -6,7 +6,7 @@ may be there that does not count, or of which one counts no more. See docs/proto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -28,7 +28,8 @@ from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.write import Written
 
-MOST = 2_000  # writes of one archive, which is held in memory with all that their commits say
+LIMIT = 8 << 20  # bytes of what instants say, of which one archive takes no more: it is held in memory, and the next one goes on
+FULL = "full"  # counts in a round whose archive has ended there
 
 
 class NothingToArchive(RefusedError):
@@ -57,36 +58,43 @@ class Archive:
         """See `Body`. Raises NothingToArchive."""
         store, line = closing.store, view.line
         found = stop(view.log, line, self.keep)
-        going = [instant for instant in line.completed if instant.time < found.horizon]
-        if not going:
+        if not any(instant.time < found.horizon for instant in line.completed):
             raise NothingToArchive(f"no instant of {store.url} may be archived: {found.why}.")
         number = stored.numbered(entry.name for entry in store.walk(stored.FOLDER))[0] + 1
-        ended = next(instant.ended for instant in line.completed if instant.time == found.horizon)
-        said = Round(
-            instant=found.horizon, action=ARCHIVE, version=view.version, operation=ARCHIVE, inserts=(), ended=ended,
-            counts={"instants": len(going), "number": number}, held=tuple(sorted(line.savepoints)),
-        )  # fmt: skip
         try:
-            return said, _left(store, line, found.horizon) if line.folder == names.TIMELINE else _archived(
-                store, line, going, found.horizon
-            )
+            full, content = (_left if line.folder == names.TIMELINE else _archived)(store, line, found.horizon)
         except NotFoundError as e:
             raise TransientError(
                 f"instants of {store.url} have left the timeline since it was read: they are archived, or taken back"
             ) from e
+        horizon = full or found.horizon
+        counts = {"instants": sum(each.time < horizon for each in line.completed), "number": number, FULL: int(bool(full))}
+        said = Round(
+            instant=horizon, action=ARCHIVE, version=view.version, operation=ARCHIVE, inserts=(), counts=counts,
+            ended=next(each.ended for each in line.completed if each.time == horizon), held=tuple(sorted(line.savepoints)),
+        )  # fmt: skip
+        return said, content
 
 
-def _archived(store: Store, line: Timeline, going: Sequence[Instant], horizon: str) -> bytes:
-    """The archive of layout 1 with the writes that go, and the cleans before the horizon."""
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        writes = [Archived(i.time, i.action, c) for i, c in zip(going, pool.map(line.commit, going), strict=True)]
-        cleans = pool.map(lambda time: _clean(store, time), (time for time in line.cleans if time < horizon))
-        others = [Archived(time, CLEAN, clean=said_then) for time, said_then in cleans]
-    return stored.encode(sorted([*writes, *others], key=lambda each: (each.instant, each.action)))
+def _archived(store: Store, line: Timeline, horizon: str) -> tuple[str, bytes]:
+    """The archive of layout 1 with the writes, and the cleans, before the horizon; first where it is full, as `_read` has it."""
+    going = [each for each in line.completed if each.time < horizon]
+    going += [Instant(time, CLEAN) for time in line.cleans if time < horizon]
+
+    def leaving(each: Instant) -> Left:
+        try:
+            return Left(each.time, "", each.action, store.get(f"{line.folder}/{each.name}"))
+        except NotFoundError:
+            if each.action != CLEAN:
+                raise
+            return Left(each.time, "", CLEAN, b"")  # it has not completed
+
+    full, left = _read(sorted(going), leaving)
+    return full, stored.encode(Archived.of(each, f"{store.url}/{line.folder}/{each.time}.{each.action}") for each in left)
 
 
-def _left(store: Store, line: Timeline, horizon: str) -> bytes:
-    """The file of the archived timeline of layout 2 with all that has completed before a horizon."""
+def _left(store: Store, line: Timeline, horizon: str) -> tuple[str, bytes]:
+    """The same as a file of the archived timeline of layout 2, with all that has completed."""
     archived_timeline.newest(store)  # what is damaged there is said before the slot, and not by each writer after it
     there = [each for each in _instants(store, line.folder) if line.horizon <= each.time < horizon]
     writes = {each.name for each in line.completed}
@@ -99,18 +107,23 @@ def _left(store: Store, line: Timeline, horizon: str) -> bytes:
         said = store.get(f"{line.folder}/{each.name}")
         return Left(each.time, each.ended, each.action, said, store.get(f"{line.folder}/{plan.name}") if plan else b"")
 
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        left = list(pool.map(leaving, sorted(going)))
+    full, left = _read(sorted(going), leaving)
     before = line.left.last() if line.left is not None else ""
-    return lsm.encode(left, max([before, *(each.ended for each in going if each.action in WRITES)]))
+    return full, lsm.encode(left, max([before, *(each.ended for each in left if each.action in WRITES)]))
 
 
-def _clean(store: Store, time: str) -> tuple[str, dict[str, object] | None]:
-    name = f"{names.FOLDER}/{Instant(time, CLEAN).name}"
-    try:
-        return time, stored.clean_of(store.get(name), f"{store.url}/{name}")
-    except NotFoundError:
-        return time, None
+def _read(going: Sequence[Instant], leaving: Callable[[Instant], Left]) -> tuple[str, list[Left]]:
+    """The words of instants, in their order, up to the first write that does not fit; first its time, "" where all of them do."""
+    found, size, wrote = list[Left](), 0, False
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        for at in range(0, len(going), PARALLEL):
+            for each in pool.map(leaving, going[at : at + PARALLEL]):
+                if wrote and size >= LIMIT and each.action in WRITES and each.time > found[-1].time:
+                    return each.time, found
+                found.append(each)
+                size += len(each.said) + len(each.plan)
+                wrote = wrote or each.action in WRITES
+    return "", found
 
 
 def stop(log: Log, line: Timeline, keep: int) -> Stop:
@@ -118,7 +131,7 @@ def stop(log: Log, line: Timeline, keep: int) -> Stop:
     writes = [instant.time for instant in line.completed]
     if len(writes) <= keep:
         return Stop("", f"the last {keep:,} writes stay")
-    stops = [Stop(writes[-keep], f"the last {keep:,} writes stay"), *(Stop(each, "more may go") for each in writes[MOST : MOST + 1])]
+    stops = [Stop(writes[-keep], f"the last {keep:,} writes stay")]
     stops += [Stop(saved, f"the savepoint {saved} holds it") for saved in line.savepoints]
     stops += [Stop(i.time, f"{i.time}.{i.action} has not completed") for i in line.pending]
     if pinned := cleaning.pinned(log):

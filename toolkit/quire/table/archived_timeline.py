@@ -214,7 +214,7 @@ def _merge(store: Store, layer: int) -> bool:
     of = sorted(file for file in there if file.layer == layer)[:BATCH]
     if len(of) < BATCH or layer + 1 >= lsm.LAYERS or sum(file.size for file in of) > LARGE:
         return False
-    content = lsm.merged([store.get(file.name) for file in of], f"{store.url}/{lsm.manifest(number)}")
+    content = lsm.merged((store.get(file.name) for file in of), f"{store.url}/{lsm.manifest(number)}")
     file = HistoryFile(min(each.first for each in of), max(each.last for each in of), layer + 1, len(content))
     if not store.put_if_absent(file.name, content):
         store.put(file.name, content)  # no manifest names it, as its files are still there

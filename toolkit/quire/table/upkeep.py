@@ -219,7 +219,7 @@ def archived(service: Service, keep: int, *, dry_run: bool) -> ArchiveReport:
                 said = rounds.round_of(done.tasks[-1])
                 archive.check_done(service.store, said)
                 count, first = count + said.counts["instants"], said.instant
-                if said.counts["instants"] < archive.MOST:
+                if not said.counts.get(archive.FULL):
                     break  # beside a writer there would be one more to archive, again and again
         if of_layout_2:
             archived_timeline.keep_small(service.store)

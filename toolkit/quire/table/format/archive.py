@@ -10,18 +10,19 @@ import io
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import fastavro
 
 from quire.errors import FormatError
-from quire.table.format import avro_file, cleaning, log_file, names
+from quire.table.format import avro_file, cleaning, commits, log_file, names
 from quire.table.format.avro_file import STRING, map_of, or_null
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.log_content import AVRO_ERRORS, VERSION
 from quire.table.format.log_file import Block
+from quire.table.format.lsm import Left
 
 FOLDER = f"{names.FOLDER}/archived"
 MARKER = ".quire"  # lets readers see that there may be an archive, from before the first one is there
@@ -78,6 +79,13 @@ class Archived:
     commit: CommitMetadata | None = None
     clean: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, left: Left, where: str) -> Archived:
+        """The same of an instant's bytes, as the timeline has them; FormatError where they are damaged."""
+        if left.action in names.WRITES:
+            return cls(left.time, left.action, commits.decode(left.said, where))
+        return cls(left.time, left.action, clean=avro_file.record(left.said, where) if left.said else None)
+
 
 def name(number: int, horizon: str) -> str:
     """The name of the archive with a number, of which all instants are before the `horizon`, an instant of 17 digits."""
@@ -103,14 +111,17 @@ def numbered(names_there: Iterable[str]) -> tuple[int, str]:
     return last, horizon
 
 
-def encode(entries: Sequence[Archived]) -> bytes:
-    """The bytes of an archive."""
-    content = io.BytesIO()
-    content.write(_TWO.pack(VERSION, len(entries)))
+def encode(entries: Iterable[Archived]) -> bytes:
+    """The bytes of an archive; of the entries one at a time is looked at."""
+    content, count = io.BytesIO(), 0
+    content.write(bytes(_TWO.size))
     for each in entries:
+        count += 1
         record = io.BytesIO()
         fastavro.schemaless_writer(record, _PARSED, _said(each))
         content.write(_INT.pack(record.tell()) + record.getvalue())
+    content.seek(0)
+    content.write(_TWO.pack(VERSION, count))
     return log_file.encode(Block(log_file.AVRO, {log_file.SCHEMA: json.dumps(_ENTRY)}, content.getvalue()))
 
 
@@ -130,11 +141,6 @@ def decode(data: bytes, where: str) -> Iterator[tuple[str, str]]:
                 yield said["commitTime"], said["actionType"]
         except AVRO_ERRORS as e:
             raise FormatError(f"{where} is damaged ({type(e).__name__}): restore it from a copy.") from e
-
-
-def clean_of(data: bytes, where: str) -> dict[str, Any]:
-    """The record of a completed clean."""
-    return avro_file.record(data, where)
 
 
 def _said(each: Archived) -> dict[str, Any]:

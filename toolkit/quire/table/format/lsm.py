@@ -28,6 +28,7 @@ from quire.table.format.avro_file import STRING, or_null
 FOLDER = f"{names.TIMELINE}/history"
 VERSION, MARKER = f"{FOLDER}/_version_", f"{FOLDER}/.quire"
 LAYERS = 9  # at most: a digit names them
+GROUP = 8 << 20  # bytes of rows that are merged into one row group
 INSTANT, ENDED, ACTION = "instantTime", "completionTime", "action"
 COLUMNS = [INSTANT, ENDED, ACTION]
 _MANIFEST = re.compile(r"manifest_(\d{1,9})", re.ASCII)
@@ -133,13 +134,23 @@ def encode(left: Sequence[Left], ended: str) -> bytes:
     return out.getvalue()
 
 
-def merged(files: Sequence[bytes], where: str) -> bytes:
-    """The bytes of a file with the rows of all these, in their order; FormatError where one is damaged."""
+def merged(files: Iterable[bytes], where: str) -> bytes:
+    """The bytes of a file with the rows of all these, in their order; FormatError where one is damaged.
+
+    A row group at a time is in memory: gzip makes what instants say many times smaller.
+    """
     out = io.BytesIO()
     try:
         with _writer(out, {}) as writer:
-            for each in files:
-                writer.write_table(pq.read_table(io.BytesIO(each), columns=_SCHEMA.names).cast(_SCHEMA))
+            waiting = list[pa.Table]()
+            for each in map(pq.ParquetFile, map(io.BytesIO, files)):
+                for group in range(each.num_row_groups):
+                    waiting.append(each.read_row_group(group, columns=_SCHEMA.names).cast(_SCHEMA))
+                    if sum(rows.nbytes for rows in waiting) >= GROUP:
+                        writer.write_table(pa.concat_tables(waiting))
+                        waiting = []
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting))
     except (*ARROW, OSError, ValueError, KeyError) as e:
         raise FormatError(f"{where} has a damaged file ({type(e).__name__}: {str(e)[:200]}). Restore it from a copy.") from e
     return out.getvalue()
