@@ -40,6 +40,10 @@ And these, after which readers find less on the timeline, or in the partition:
                   first and archives then, in two steps; other programs take each slice for committed that is older than the timeline
     chain         hands the table's writes on to a second one, in their order, each with its mark; it ends where one was taken back
 
+In a table of version 9 (`Case.nine`) an instant also ends: ours a step after it, that of a program which takes time when it completes, which it does
+in its turn, too, as by a lock. Readers of changes follow the ends, and a log is of the slice that was begun last when it ended; so a plan may be laid
+beside such a program.
+
 Not modelled: `.inflight`, and `.requested` of writes; more partitions; the time for which a clean keeps what was superseded; the updates that
 other programs lose.
 """
@@ -69,6 +73,7 @@ class Case:
     name: str
     drivers: tuple[tuple[Any, ...], ...]  # batch and keys; and the batch that the same driver closes first
     appends: bool = False  # merge-on-read: updates go into logs, and "schedule" and "compact" are drivers, too
+    nine: bool = False  # version 9: instants have ends
     alone: bool = False  # another program has begun a file group of logs alone, with k2, which an index of buckets names by the key
     before: tuple[tuple[Any, ...], ...] = ()  # who was there first, undisturbed
     last: tuple[tuple[Any, ...], ...] = ()  # whom the run without faults calls, in this order; (): all, as they came
@@ -181,13 +186,20 @@ def plan_of(batch: str) -> int:
     return int(batch.removeprefix("compact").partition(".")[0])
 
 
+def end_of(case: Case, entry: Any) -> int:
+    """When what an entry brings ends: a commit of ours, or the instant of another program; a plan and its run bring nothing."""
+    if entry[0] == "foreign":
+        return int(entry[1] if case.bug == "end_ignored" else entry[3])
+    return int(entry[4]) + (case.nine and entry[1] != "schedule" and not runs_plan(entry[1]))
+
+
 def unknown(case: Case, log: tuple[Any, ...], timeline: Shown) -> Any:
     """The entry that the log needs for what another program has done to the timeline; None: it says it all."""
     # A plan of ours that another program has run is a write of theirs.
     said = {entry[4] for entry in commits(log) if entry[1] != "schedule"} | {entry[1] for entry in log if entry[0] == "foreign"}
     strange = sorted(t for t in timeline if t not in said)
     if strange and case.bug != "foreign_no_conflict":
-        return ("foreign", strange[0], tuple(group for group, *_ in timeline[strange[0]][1]))
+        return ("foreign", strange[0], tuple(group for group, *_ in timeline[strange[0]][1]), timeline.end(strange[0]))
     there = ours(log)
     for _, batch, _, run, instant, _, slices in (entry for entry in commits(log) if not keeps(entry[1])):
         on = instant in timeline or instant in timeline.named if batch == "schedule" else timeline.get(instant, ("",))[0] == run
@@ -222,11 +234,14 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
     for group, _, _, begun in slices:
         # No log of the slice before is in a plan that came since, and no group in two plans.
         begins = [at for at, plan in timeline.asked if group in plan]
-        if begun is not None and begins and begins[-1] != begun and case.bug not in ("foreign_plan_ignored", "logs_in_old_slice"):
-            return True
+        # Since version 9 a log is of the slice that was begun last when it ended.
+        past = case.nine and isinstance(begun, int) and begins and begins[-1] <= instant + 1
+        if begun is not None and begins and begins[-1] != begun and not past:
+            if case.bug not in ("foreign_plan_ignored", "logs_in_old_slice", "later_plan_ignored"):
+                return True
     for entry in log[len(log) if case.bug == "conflict_since_restart" else version :]:
         if entry[0] == "foreign":
-            other, touched, inserted = entry[1], set(entry[2]), False
+            other, touched, inserted = end_of(case, entry), set(entry[2]), False
             if case.bug == "foreign_no_conflict":
                 continue
         elif entry[0] == "undone" and case.bug != "undone_no_conflict":
@@ -237,7 +252,7 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
                 return True
             continue
         elif entry[0] == "commit" and counts(log, entry):
-            other, touched = entry[4], {g for g, _, new, _ in entry[6] if not new}
+            other, touched = end_of(case, entry), {g for g, _, new, _ in entry[6] if not new}
             inserted = any(new for _, _, new, _ in entry[6]) and not moves(entry[1])
             if case.bug in ("ended_no_conflict", "moved_no_conflict"):
                 touched -= {group for group, _, _, begun in entry[6] if begun == ENDED}
@@ -385,7 +400,10 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
         timeline = yield from looked(case, log)
     while case.bug != "listing_trusted" and any(hidden(entry, log, timeline) for entry in commits(log)):
         timeline = yield ("timeline",)
-    instant = max([*timeline, *known(log), *timeline.named, *timeline.pending]) + 1 + case.clocks[run[3] % 10 % len(case.clocks)]
+    taken = [*timeline, *known(log), *timeline.named, *timeline.pending]
+    if case.nine and case.bug != "drawn_before_ends":
+        taken += [*map(timeline.end, timeline), *(end_of(case, entry) for entry in log if entry[0] in ("commit", "foreign"))]
+    instant = max(taken) + 1 + case.clocks[run[3] % 10 % len(case.clocks)]
     if keeps(batch):
         return (yield from keeping(case, run, batch, (log, timeline, instant)))
     if case.appends:
@@ -465,7 +483,7 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
     """The rest of a closing run of a merge-on-read table; "nothing" where a plan is run already, or has nothing to name."""
     log, timeline, instant = seen
     plans, files = dict(timeline.asked), (yield ("files",))
-    table = slices_of(timeline, dict(files))
+    table = slices_of(timeline, dict(files), by_end=case.bug != "log_by_instant")
     if table is None:
         return "failed"
     slices, written = list[Any](), dict[str, Any]()
@@ -508,7 +526,7 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
             if group not in written:
                 base, last = (table[group].base, table[group].begun) if name in held else (None, None)
                 begun = max([last or 0, *(at for at, plan in plans.items() if group in plan and case.bug != "logs_in_old_slice")])
-                if base is None and case.bug == "log_begins_slice":
+                if case.nine or (base is None and case.bug == "log_begins_slice"):
                     begun = instant
                 slices.append((group, base, last is None, None if last is None else begun))
             written[group] = {**written.get(group, {}), name: None if deletes else (batch,)}
@@ -705,6 +723,7 @@ class Shown(dict[int, Any]):
     named     instants of all that are there when they are asked for by name; a listing may not show the newest ones yet
     pending   instants of writes of other programs that have not completed
     horizon   the first instant that is not archived; those before are in the archive, and count
+    ends      when writes of other programs have ended, in version 9
     """
 
     def __init__(self, d: Store, *, listed: bool = False) -> None:
@@ -717,16 +736,29 @@ class Shown(dict[int, Any]):
         self.named = sorted(asked)
         self.pending = sorted(key[1] for key in d if key[0] == "pending")
         self.saved = sorted(key[1] for key in d if key[0] == "saved")
+        self.nine, self.ends = ("nine",) in d, {key[1]: value for key, value in d.items() if key[0] == "end"}
         self._name()
 
+    def end(self, instant: int) -> int:
+        """When an instant has ended, by which it is ordered."""
+        return self.ends.get(instant, instant + self.nine)
+
     def _name(self) -> None:
-        self._all = (tuple(sorted(self.items())), repr(self.asked), tuple(self.named), tuple(self.pending), (*self.saved, -1, self.horizon))
+        self._all = (
+            tuple(sorted(self.items())),
+            repr(self.asked),
+            tuple(self.named),
+            tuple(self.pending),
+            (*self.saved, -1, self.horizon),
+            tuple(sorted(self.ends.items())),
+        )
 
     def without(self, times: set[int]) -> Shown:
         """The same without some instants."""
         found = Shown({})
         found.update({t: said for t, said in self.items() if t not in times})
         found.asked, found.named, found.pending, found.saved, found.horizon = self.asked, self.named, self.pending, self.saved, self.horizon
+        found.nine, found.ends = self.nine, self.ends
         found._name()
         return found
 
@@ -760,10 +792,11 @@ class Slice:
     keys: frozenset[str]
 
 
-def slices_of(timeline: Shown, files: Store) -> dict[str, Slice] | None:
+def slices_of(timeline: Shown, files: Store, *, by_end: bool = True) -> dict[str, Slice] | None:
     """The newest slice of each file group; None: a file is gone.
 
-    A log counts in the slice that its name says, and while a compaction is to begin this slice, on top of the slice before.
+    A log counts in the slice that its name says, and while a compaction is to begin this slice, on top of the slice before. In version 9 it
+    counts on top of each base file that was begun before it ended (not `by_end`: before its instant).
     """
     bases, logs = dict[str, Any](), dict[str, list[Op]]()
     for t in sorted(timeline):
@@ -781,6 +814,9 @@ def slices_of(timeline: Shown, files: Store) -> dict[str, Slice] | None:
         # Without a base file the newest logs that somebody has begun are the slice: an older one is not looked at.
         begun = base[2] if base else max(log[2] for log in logs[group] if log[2] in timeline)
         on = tuple(sorted((log for log in logs.get(group, ()) if log[2] >= begun and log[2] in begins), key=lambda log: log[2:4]))
+        if timeline.nine:
+            ends = {log: timeline.end(log[3]) if by_end else log[3] for log in logs.get(group, ())}
+            on = tuple(sorted((log for log in ends if ends[log] >= begun), key=lambda log: ends[log]))
         if any(place not in files for place in ((base, *on) if base else on)):
             return None
         keys = frozenset(key for key, _ in files[base]) if base else frozenset[str]()
@@ -892,7 +928,7 @@ def losses(d: Store) -> list[tuple[str, Store]]:
 
 def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, Store]]:
     """What others may do to a merge-on-read table. Only what they have begun may go on while it is not their turn."""
-    timeline, found = timeline_of(d), losses(d)
+    timeline, found, log = timeline_of(d), losses(d), d[("log",)]
 
     def less(name: str) -> Store:
         return {**d, (name,): d[(name,)] - 1}
@@ -902,8 +938,11 @@ def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
             found.append((f"listings do not show the plan {key[1]} yet", {**less("lags"), ("hidden", key[1]): True}))
         if key[0] == "hidden":
             found.append((f"listings show the plan {key[1]}", {k: v for k, v in d.items() if k != key}))
-        if key[0] == "pending":
-            found.append((f"another program completes {key[1]}", {**{k: v for k, v in d.items() if k != key}, ("instant", key[1]): d[key]}))
+        if key[0] == "pending" and (not case.nine or turn(case, d, ops)):
+            drawn = (key[2] for key in d if key[0] == "waits")
+            ended = max([*timeline.named, *timeline.pending, *known(log), *drawn, *map(timeline.end, timeline)]) + 2 + max(case.clocks)
+            done = {("instant", key[1]): d[key], **({("end", key[1]): ended} if case.nine else {})}
+            found.append((f"another program completes {key[1]}", {**{k: v for k, v in d.items() if k != key}, **done}))
     if not turn(case, d, ops):
         return found
     table = slices_of(timeline, d)
@@ -912,16 +951,21 @@ def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
         return found
     # Not the millisecond of a round under way, either.
     drawn = (key[2] for key in d if key[0] == "waits")
-    instant = max([*timeline, *timeline.named, *timeline.pending, *known(d[("log",)]), *drawn]) + 2 + max(case.clocks)
+    instant = (
+        max([*timeline, *timeline.named, *timeline.pending, *known(d[("log",)]), *drawn, *map(timeline.end, timeline)])
+        + 2
+        + max(case.clocks)
+    )
     begun = max([table["g0"].base, *(at for at, plan in timeline.asked if "g0" in plan)])
     if d.get(("slow",)):
         who = f"foreign{d[('slow',)]}"
+        begun = instant if case.nine else begun
         made = {
             ("logfile", "g0", begun, instant, who): (("k1", (who,)),),
             ("pending", instant): (who, (("g0", table["g0"].base, False, begun),)),
         }
         found.append(("another program begins to write", {**less("slow"), **made}))
-    if d.get(("plans",)) and not timeline.asked and not timeline.pending and table["g0"].logs:
+    if d.get(("plans",)) and not timeline.asked and (case.nine or not timeline.pending) and table["g0"].logs:
         plan = ("foreign", (("g0", table["g0"].base, False, table["g0"].logs),))
         found.append(("another program schedules a compaction", {**less("plans"), ("asked", instant): plan}))
     for at, plan in timeline.asked:
@@ -1002,6 +1046,12 @@ def invariant(case: Case, d: Store) -> str | None:
             return f"instant {one[4]} comes before {two[4]} in the log"
         if two[4] in timeline and one[4] not in timeline:
             return f"instant {two[4]} appeared before {one[4]}: who pulls changes never sees the older one"
+    if case.nine:
+        plain = dataclasses.replace(case, bug="")
+        kept = [entry for entry in log if entry in standing or (entry[0] == "foreign" and not at_plan(d, entry[1]))]
+        for one, two in pairwise(kept):
+            if end_of(plain, one) >= end_of(plain, two):
+                return f"{two} ends before {one}, which was there first: who pulls changes by their ends never sees it"
     if lost_updates(d):
         return None if case.foreign else "; ".join(lost_updates(d))
     table = slices_of(timeline, d)
@@ -1133,9 +1183,11 @@ def check(case: Case, limit: int = 2_000_000) -> tuple[str | None, list[str], in
     """The promise that is broken, if any, with the shortest way to it, and how many states there are."""
     actors, settled = Actors(case), dict[frozenset[Any], str | None]()
     d: Store = {("log",): (), ("instant", 0): SEED, ("slice", "g0", 0, "seed"): (("k1", ()),)}
-    d[("log",)] = (("foreign", 0, ("g0",)),)
+    d[("log",)] = (("foreign", 0, ("g0",), int(case.nine)),)
+    if case.nine:
+        d[("nine",)] = True
     if case.alone:
-        d |= {("instant", 1): ALONE, ("logfile", "g1", 1, 1, "seed"): (("k2", ()),), ("log",): (*d[("log",)], ("foreign", 1, ("g1",)))}
+        d |= {("instant", 1): ALONE, ("logfile", "g1", 1, 1, "seed"): (("k2", ()),), ("log",): (*d[("log",)], ("foreign", 1, ("g1",), 1))}
     for me, one in enumerate(case.before):
         d = alone(case, d, actors, actors.start(driver, me, *one))[0]
     if "chain" in case.everybody:
@@ -1241,6 +1293,24 @@ LOGS = {
     )
 }  # fmt: skip
 CASES += LOGS.values()
+ENDS = {
+    one.name: dataclasses.replace(one, appends=one.appends or bool(one.before), nine=True)
+    for one in (
+        Case("version 9: two batches update one file group", (("a", ("k1",)), ("b", ("k1",)))),
+        Case("version 9: one updates, one inserts, at the same time", (("a", ("k1",)), ("b", ("k2",))), clocks=(0, 0)),
+        Case("version 9: another program is slow beside a batch", (("a", ("k2",)),), before=(LOGGED,), slow=1),
+        Case("version 9: another program is slow beside two batches", (("a", ("k1",)), ("b", ("k2",))), before=(LOGGED,), slow=1),
+        Case("version 9: another program is slow beside a run", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE), slow=1),
+        Case("version 9: another program schedules", (("a", ("k1",)),), before=(LOGGED,), plans=1, last=(LOGGED, ("a", ("k1",)), RUN)),
+        Case(
+            "version 9: another program schedules beside a slow one", (RUN,), before=(LOGGED,), slow=1, plans=1,
+            last=(LOGGED, RUN, ("a", ("k1",)), SCHEDULE, RUN),
+        ),
+        Case("version 9: a schedule beside a batch", (("a", ("k1",)), SCHEDULE), before=(LOGGED,), last=(LOGGED, ("a", ("k1",)), SCHEDULE, RUN)),
+        Case("version 9: a run beside a batch", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE)),
+    )
+}  # fmt: skip
+CASES += ENDS.values()
 TWICE = (("x", ("k1",)), ("y", ("k1",)))
 CLEAN, SAVE, PIN = ("clean", ()), ("save", ()), ("pin", ())
 CLEANS = {
@@ -1352,6 +1422,10 @@ BUGS = {
     "pending_read_early": LOGS["logs: another program is slow beside a schedule"],
     "foreign_plan_ignored": LOGS["logs: another program schedules"],
     "listing_trusted": LOGS["logs: listings lag"],
+    "drawn_before_ends": ENDS["version 9: another program is slow beside a batch"],
+    "end_ignored": ENDS["version 9: another program is slow beside a batch"],
+    "log_by_instant": ENDS["version 9: another program schedules beside a slow one"],
+    "later_plan_ignored": ENDS["version 9: another program schedules"],
     "pins_ignored": CLEANS["a clean after a pin"],
     "pin_beside_clean": CLEANS["a clean beside a pin"],
     "not_expired": CLEANS["a clean beside a pin"],

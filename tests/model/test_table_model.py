@@ -19,6 +19,7 @@ LONG |= {
     "logs: another program runs the plan", "logs: another program schedules", "logs: another program is slow beside a schedule",
     "logs: another program is slow beside a run", "logs: a log is lost beside a schedule", "logs: two drivers of a batch, a log is lost",
 }  # fmt: skip
+LONG |= {f"version 9: another program is slow beside {other}" for other in ("two batches", "a run")}
 
 
 @pytest.mark.nth(51)
