@@ -101,6 +101,16 @@ def test_archives_are_merged_and_what_readers_do_for_them_stays_the_same(tmp_pat
     assert ours(table) == theirs(tmp_path)
 
 
+@pytest.mark.parametrize("group", [1, 250, 1 << 20])
+def test_a_merge_has_each_row_once_in_row_groups_of_a_size(monkeypatch: pytest.MonkeyPatch, group: int) -> None:
+    monkeypatch.setattr(lsm, "GROUP", group)
+    left = [lsm.Left(f"202611221030000{n:02}", f"202611221030001{n:02}", "commit", b"x" * 90) for n in range(12)]
+    files = [lsm.encode(left[at : at + 3], left[-1].ended) for at in range(0, 12, 3)]
+    file = pq.ParquetFile(io.BytesIO(lsm.merged(iter(files), "it")))
+    assert [row["instantTime"] for row in file.read().to_pylist()] == [each.time for each in left]
+    assert file.num_row_groups == {1: 4, 250: 4, 1 << 20: 1}[group]
+
+
 def test_an_archive_that_comes_beside_a_merge_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = written(tmp_path, 1, version=9)
     more(table, 3)

@@ -114,15 +114,14 @@ def _left(store: Store, line: Timeline, horizon: str) -> tuple[str, bytes]:
 
 def _read(going: Sequence[Instant], leaving: Callable[[Instant], Left]) -> tuple[str, list[Left]]:
     """The words of instants, in their order, up to the first write that does not fit; first its time, "" where all of them do."""
-    found, size, wrote = list[Left](), 0, False
+    found, size = list[Left](), 0
     with ThreadPoolExecutor(PARALLEL) as pool:
         for at in range(0, len(going), PARALLEL):
             for each in pool.map(leaving, going[at : at + PARALLEL]):
-                if wrote and size >= LIMIT and each.action in WRITES and each.time > found[-1].time:
+                if size >= LIMIT and each.action in WRITES and each.time > found[-1].time:
                     return each.time, found
                 found.append(each)
                 size += len(each.said) + len(each.plan)
-                wrote = wrote or each.action in WRITES
     return "", found
 
 
