@@ -41,6 +41,7 @@ class Race:
     sticky: float
     compactors: tuple[Driver, ...] = ()  # where there are any, it is a merge-on-read table
     clusterers: tuple[Driver, ...] = ()
+    nine: bool = False  # a table of version 9
 
     @property
     def servants(self) -> tuple[Driver, ...]:
@@ -57,7 +58,7 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     sticky, most = rng.choice((0.0, 0.5, 0.9, 0.97)), rng.choice((0, 1, 2))
     compactors = tuple(troubled(rng, TABLES[kind.name], f"compactor {n}", (), faulty) for n in range(1, most + 1))
     clusterers = tuple(troubled(rng, TABLES[kind.name], f"clusterer {n}", (), faulty) for n in range(1, rng.choice((1, 1, 1, 2, 3))))
-    return Race(seed, by, kind, drivers, sticky, compactors, clusterers)
+    return Race(seed, by, kind, drivers, sticky, compactors, clusterers, nine=rng.random() < 0.5)
 
 
 class Together(Readers):
@@ -86,7 +87,7 @@ def play(race: Race) -> None:
     order = Scheduler(world, race.sticky, {d.name: d.sleeps for d in (*race.drivers, *race.clusterers) if d.sleeps})
 
     def opened() -> quire.Table:
-        return tables.opened(world.dest, logs=bool(race.compactors))
+        return tables.opened(world.dest, logs=bool(race.compactors), nine=race.nine)
 
     def write(n: int) -> None:
         opened().upsert(tables.frame([("a", "sf", n), ("b", "la", n), (f"own{n}", "sf", n)]), batch=f"batch {n}", **HERE)
