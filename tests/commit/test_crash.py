@@ -212,6 +212,8 @@ INTO_TABLES = [
     *slow(*cases(["table load", "table process", "table cdc"], ["rename"], ["disk"])),
     *slow(*cases(["table upsert", "table load"], ["upload"], ["s3", "azure"])),
     *slow(*cases(["table cdc"], ["upload"], ["s3"])),
+    *slow(*cases(["table of version 9", "table cdc of version 9"], ["rename"], ["hdfs"])),
+    *slow(*cases(["table archive of version 9", "table restore of version 9"], ["upload"], ["s3"])),
 ]
 
 
