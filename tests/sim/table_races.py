@@ -76,6 +76,7 @@ class Together(Readers):
         self.own = own
 
     def forget(self) -> None:
+        super().forget()
         self.own = set()
 
 

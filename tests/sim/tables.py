@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import fastavro
@@ -16,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import quire
+from quire import storage
 from quire.commit import protocol
-from quire.storage import connect
+from quire.errors import StorageError
+from quire.storage import Store
 from quire.storage.within import marked
 from quire.table import timeline
 from quire.table.format import commits, log_content, log_file, names
@@ -163,6 +166,7 @@ class Readers(Observer):
     def __init__(self, states: States) -> None:
         super().__init__(leaks=True)  # the files of an instant that is not complete are there, and nobody reads them
         self.states, self.at, self.last = states, 0, KeysView[str]({})
+        self.done, self.gone = set[str](), set[str]()  # the instants that are on the timeline, and those that were and are not
 
     def look(self, op: str, name: str) -> None:
         self._spare()
@@ -171,8 +175,15 @@ class Readers(Observer):
         there = outside(self.there())
         if there.keys() == self.last:
             return  # an object outside of quire's own never changes
-        self.last, rows = there.keys(), seen(there)
-        self.hold(f"{op} {name}", rows)
+        self.last = there.keys()
+        self.hold(f"{op} {name}", seen(self._without_sleepers(there)))
+
+    def _without_sleepers(self, there: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """All but instants that had left the timeline, and that a late put brings back: quire's next look takes them away again."""
+        done = {name for name in there if _DONE.fullmatch(name)}
+        self.gone |= self.done - done
+        self.done = done
+        return {name: data for name, data in there.items() if name not in self.gone} if self.gone & done else there
 
     def _count(self) -> None:
         super()._count()
@@ -196,6 +207,7 @@ class Readers(Observer):
     def forget(self) -> None:
         """After a power cut what is there now is what counts."""
         self.at = 0
+        self.done, self.gone = set[str](), set[str]()
 
     def rewind(self) -> None:
         self.last = KeysView[str]({})
@@ -266,7 +278,7 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], **how: bool) -> Callab
             elif verb == ROLLBACK:
                 table.rollback(progress=False)
             elif verb == RESTORE:
-                table.restore(timeline.current(connect(table.url)).completed[0].time, progress=False)
+                table.restore(line_of(table).completed[0].time, progress=False)
             elif verb == DROP:
                 table.delete_partitions([city for _, city, _ in rows], batch=f"batch {number}", progress=False)
             elif verb == COMPACT:
@@ -279,34 +291,47 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], **how: bool) -> Callab
 
 def _taken_back(table: quire.Table) -> list[str]:
     """The instants of rollbacks and restores, after one that has died was completed."""
-    store = connect(marked(table.url))
-    protocol.recover(store)
-    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(table.config.written))
-    return [each.time for each in found if each and each.action in (ROLLBACK, RESTORE) and each.state == "completed"]
+    with _own(table) as store:
+        protocol.recover(store)
+    return [each.time for each in line_of(table).others if each.action in (ROLLBACK, RESTORE)]
+
+
+def line_of(table: quire.Table) -> timeline.Timeline:
+    with _own(table) as store:
+        return timeline.current(store)
+
+
+@contextmanager
+def _own(table: quire.Table) -> Iterator[Store]:
+    """The store of a table for what a user's script does itself: an error says in its own words what to do."""
+    try:
+        yield storage.connect(marked(table.url))
+    except StorageError as e:
+        raise StorageError(f"{e}. Call again.") from e
 
 
 def schedule(table: quire.Table) -> None:
     """Lay a plan, unless one was laid."""
-    line = timeline.current(connect(table.url))
+    line = line_of(table)
     if not line.compactions() and not any(instant.action == "commit" for instant in line.completed):
         table.schedule_compaction()
 
 
 def clean(table: quire.Table) -> None:
     """Clean it, unless that was done, or is asked for."""
-    if not timeline.current(connect(table.url)).cleans:
+    if not line_of(table).cleans:
         table.clean(versions=1, progress=False)
 
 
 def cluster(table: quire.Table) -> None:
     """Lay its rows out anew, unless that was done."""
-    if not any(instant.action == timeline.REPLACE for instant in timeline.current(connect(table.url)).completed):
+    if not any(instant.action == timeline.REPLACE for instant in line_of(table).completed):
         table.cluster(sort="n", **HERE)
 
 
 def archive(table: quire.Table) -> None:
     """Archive all but the newest of its writes, unless that was done."""
-    if not timeline.current(connect(table.url)).archived:
+    if not line_of(table).archived:
         table.archive(keep=1, progress=False)
 
 

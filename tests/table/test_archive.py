@@ -340,9 +340,11 @@ def test_an_instant_that_a_sleeper_puts_again_hides_nothing(tmp_path: Path, vers
     (place(folder) / f"{instants[1]}.inflight").touch()
     assert ours(table) == now
     assert quire.recover(table.url).rolled_back == ()
+    assert not name.exists(), "the next look takes it away"
+    assert ours(table) == theirs(folder) == now
     write(table, "upsert", frame(("b", "la", 99, 9.0)))
     assert archive(table).instants == 1
-    assert {name[:17] for name in on_timeline(folder)} == {line_of(folder).first}, "the next archive takes it away"
+    assert {name[:17] for name in on_timeline(folder)} == {line_of(folder).first}
     assert ours(table) == theirs(folder)
 
 

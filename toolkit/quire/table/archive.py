@@ -96,7 +96,7 @@ def _archived(store: Store, line: Timeline, horizon: str) -> tuple[str, bytes]:
 def _left(store: Store, line: Timeline, horizon: str) -> tuple[str, bytes]:
     """The same as a file of the archived timeline of layout 2, with all that has completed."""
     archived_timeline.newest(store)  # what is damaged there is said before the slot, and not by each writer after it
-    there = [each for each in _instants(store, line.folder) if line.horizon <= each.time < horizon]
+    there = [each for each in timeline.states(store, line.folder) if line.horizon <= each.time < horizon]
     writes = {each.name for each in line.completed}
     plans = {(each.time, names.ACTIONS[each.action]): each for each in there if each.state == "requested"}
     going = [each for each in there if each.state == "completed" and each.action != SAVEPOINT]
@@ -180,31 +180,7 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
         archived_timeline.add(store, said.instant, content, where)
     else:
         store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)
-    there = [found for found in _instants(store, folder) if found.time < said.instant]
-    held = [found.time for found in there if found.action == SAVEPOINT]  # another program has made one since
-    going = [found for found in there if not held or found.time < min(held)]
-    writes, rest = list[Instant](), list[Instant]()
-
-    def remove(instant: Instant) -> None:
-        store.remove(f"{folder}/{instant.name}")
-
-    for each in sorted(going):
-        if each.state == "completed" and each.action in WRITES:
-            writes.append(each)
-        elif each.action != CLEAN:
-            rest.append(each)
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(remove, rest))  # a write without these is still a completed one
-        for instant in writes:
-            remove(instant)
-        list(pool.map(remove, [i for i in going if i.action == CLEAN]))
-
-
-def _instants(store: Store, folder: str) -> Iterator[Instant]:
-    """The instants on the timeline, in whatever state, and as a table of its version has them."""
-    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(folder) if isinstance(entry, Entry))
-    there = (each for each in found if each is not None)
-    return (each for each in there if each.state != "completed" or bool(each.ended) == (folder == names.TIMELINE))
+    timeline.leave(store, folder, said.instant)
 
 
 def check_done(store: Store, said: Round) -> None:

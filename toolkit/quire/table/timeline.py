@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from quire.errors import FormatError, NotFoundError
-from quire.storage import Store
+from quire.storage import Entry, Store
 from quire.storage.once import once
 from quire.table import archived_timeline
 from quire.table.archived_timeline import ArchivedTimeline
@@ -65,6 +65,7 @@ class Timeline:
     savepoints: frozenset[str] = frozenset()  # instants of which no clean takes a file, also where one is just being made
     others: tuple[Instant, ...] = ()  # the completed ones of other actions, in their order: rollbacks, restores, savepoints, …
     left: ArchivedTimeline | None = None  # of layout 2, where instants have left it
+    again: tuple[Instant, ...] = ()  # the writes before the horizon, in their order: still there, or put there again by a sleeper
 
     def as_of(self, instant: str) -> Timeline:
         """The same up to an instant."""
@@ -206,5 +207,34 @@ def _look(store: Store, folder: str) -> Timeline:
     return Timeline(
         store, completed, tuple(sorted(waiting)), completed[0].time if completed else "", folder=folder, cleans=frozenset(cleans),
         savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)) or bool(left and left.files), horizon=horizon,
-        others=tuple(sorted(others)), left=left,
+        others=tuple(sorted(others)), left=left, again=tuple(writes[time] for time in sorted(writes) if time < horizon),
     )  # fmt: skip
+
+
+def states(store: Store, folder: str) -> Iterator[Instant]:
+    """The instants on a timeline, in whatever state, and as a table of its version has them."""
+    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(folder) if isinstance(entry, Entry))
+    there = (each for each in found if each is not None)
+    return (each for each in there if each.state != "completed" or bool(each.ended) == (folder == names.TIMELINE))
+
+
+def leave(store: Store, folder: str, horizon: str) -> None:
+    """Let all before a horizon leave the timeline, as they are archived, the oldest write first; anybody may, again and again.
+
+    A publisher that has slept may put a write there again: other programs would take those between it and the first for writes that have
+    not completed. What a savepoint of another program holds since stays.
+    """
+    there = [found for found in states(store, folder) if found.time < horizon]
+    held = min((found.time for found in there if found.action == SAVEPOINT), default=horizon)
+    going = sorted(found for found in there if found.time < held)
+    writes = [each for each in going if each.state == "completed" and each.action in WRITES]
+    others = [each for each in going if each.action != CLEAN and (each.state != "completed" or each.action not in WRITES)]
+
+    def remove(instant: Instant) -> None:
+        store.remove(f"{folder}/{instant.name}")
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(remove, others))  # a write without these is still a completed one
+        for instant in writes:
+            remove(instant)
+        list(pool.map(remove, [each for each in going if each.action == CLEAN]))
