@@ -319,11 +319,34 @@ def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             archive(table)
     assert last in on_timeline(tmp_path / "trips")
+    left = [each for each in instants if any(place(tmp_path / "trips").glob(f"{each}*.commit"))]
+    assert left == instants[2:], "the oldest go first: what lies between others counts for nobody"
     assert ours(table) == theirs(tmp_path / "trips") == now
     assert line_of(tmp_path / "trips").first == instants[4], "quire takes them for archived from the first moment on"
     quire.recover(table.url)
     assert {name[:17] for name in on_timeline(tmp_path / "trips")} == {instants[4]}
     assert ours(table) == theirs(tmp_path / "trips") == now
+
+
+@BOTH
+def test_what_another_program_holds_since_an_archive_was_committed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:  # fmt: skip
+    table, instants = written(tmp_path / "trips", 4, version=version)
+    leave, before = timeline.leave, ours(table)
+
+    def during(*given: Any) -> None:
+        (place(tmp_path / "trips") / f"{instants[1]}.savepoint.inflight").touch()
+        leave(*given)
+
+    with monkeypatch.context() as m:
+        m.setattr(timeline, "leave", during)
+        archive(table)
+    for _ in range(2):
+        left = [each for each in instants if any(place(tmp_path / "trips").glob(f"{each}*.commit"))]
+        assert left == instants[1:]
+        quire.recover(table.url)
+    assert ours(table) == theirs(tmp_path / "trips") == before
 
 
 @pytest.mark.nth(2)
