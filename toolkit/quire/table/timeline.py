@@ -222,7 +222,7 @@ def leave(store: Store, folder: str, horizon: str) -> None:
     """Let all before a horizon leave the timeline, as they are archived, the oldest write first; anybody may, again and again.
 
     A publisher that has slept may put a write there again: other programs would take those between it and the first for writes that have
-    not completed. What a savepoint of another program holds since stays.
+    not completed. A savepoint that another program has made since holds its own, and those after it.
     """
     there = [found for found in states(store, folder) if found.time < horizon]
     held = min((found.time for found in there if found.action == SAVEPOINT), default=horizon)
