@@ -29,7 +29,7 @@ from quire.table.write.blocks import Closing
 from quire.table.write.write import Written
 
 LIMIT = 8 << 20  # bytes of what instants say, of which one archive takes no more: it is held in memory, and the next one goes on
-FULL = "full"  # counts in a round whose archive has ended there
+FULL = "full"  # of the counts of a round: 1 where its archive has ended there
 
 
 class NothingToArchive(RefusedError):

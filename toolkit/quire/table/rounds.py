@@ -140,7 +140,7 @@ def unknown(log: Log) -> Foreign | None:
     for instant, job, undone in log.instant_rows():  # that of a compaction comes again, when it has been carried out
         there[instant] = there.get(instant, "") or ("" if undone else job)
     line = timeline.read(log.store, has.written)
-    if line.again:
+    if line.again and not has.metadata:
         timeline.leave(log.store, line.folder, line.horizon)
     _put_again(log, line, {instant: job for instant, job, undone in log.instant_rows() if job and undone})
     new = [instant for instant in line.completed if instant.time not in there]
