@@ -11,6 +11,7 @@
     df = quire.read("/data/out")
     spark.dataSource.register(quire.DataSource)                             # format("quire") in a session that quire has not started
     ledger = quire.Ledger("/data/out")
+    status = quire.status("/data/out")                                      # a quire.Status: is it well, and what to do
     quire.recover("/data/out")                                              # what any job does first
     table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
     report = table.upsert(df)                                               # a quire.TableReport
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from quire.engine.by_schema import SplitReport
     from quire.engine.report import LoadReport, Report
     from quire.ledger import Ledger
+    from quire.ledger.status import Status, status
     from quire.load import load
     from quire.process import process
     from quire.progress import ProgressEvent
@@ -97,6 +99,7 @@ _HOMES = {
         "quire.engine.by_schema": ("SplitReport",),
         "quire.engine.report": ("LoadReport", "Report"),
         "quire.ledger": ("Ledger",),
+        "quire.ledger.status": ("Status", "status"),
         "quire.load": ("load",),
         "quire.process": ("process",),
         "quire.progress": ("ProgressEvent",),
@@ -189,6 +192,7 @@ __all__ = [
     "Sniffed",
     "Split",
     "SplitReport",
+    "Status",
     "StorageError",
     "Table",
     "TableHealth",
@@ -213,4 +217,5 @@ __all__ = [
     "session",
     "skew",
     "sniff",
+    "status",
 ]  # fmt: skip

@@ -32,6 +32,7 @@ from quire.cli.load import OFFSETS, emit, load, without_secrets
 from quire.cli.pages import PAGES
 from quire.cli.parquet import PARQUET, parquet_options
 from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, QUIET, as_line, frame, show, shown, spark_of
+from quire.cli.status import status
 from quire.cli.upkeep import UPKEEP
 from quire.engine.loop import again
 from quire.engine.report import named
@@ -464,6 +465,7 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 
 cli.add_command(load)
 cli.add_command(emit)
+cli.add_command(status)
 for command in (*UPKEEP, *PAGES, *OFFSETS):
     ledger.add_command(command)
 

@@ -54,8 +54,9 @@ def gather(
     A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
     """
     call = _Call(request, bars)
-    with with_state(call.state):
-        return _rounds(call, request, runner, bars, planned, waits=waits)
+    with bars.run("run", request.shown, request.spec.kind) as run, with_state(call.state):
+        run.report = found = _rounds(call, request, runner, bars, planned, waits=waits)
+        return found
 
 
 def _rounds(

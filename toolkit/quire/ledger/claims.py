@@ -162,6 +162,10 @@ class Claims:
         )  # fmt: skip
         allow_empty = flag(allow_empty, "allow_empty")
         runner, bars = runner_of(spark, made.store(), made.roots), Progress(progress)
+        with bars.run(CLAIM, self._url):
+            yield from self._claimed(made, runner, bars, allow_empty=allow_empty)
+
+    def _claimed(self, made: Request, runner: Runner, bars: Progress, *, allow_empty: bool) -> Iterator[Claim]:
         while True:
             with with_state("Nothing of this claim is visible: call again."):
                 begun = _begin(made, runner, bars)

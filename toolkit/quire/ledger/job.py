@@ -183,8 +183,10 @@ class Change:
 
     def run(self) -> Changed:
         """Make it, to its end. Raises QuireError if others keep committing what it touches, or its tasks keep failing."""
-        with with_state(f"What {self.intent['verb']} has committed stays, and nothing else is visible: call again to go on."):
-            return _run(self)
+        stays = f"What {self.intent['verb']} has committed stays, and nothing else is visible: call again to go on."
+        with self.dest.bars.run(str(self.intent["verb"]), self.dest.url) as run, with_state(stays):
+            run.report = found = _run(self)
+            return found
 
 
 def _run(change: Change) -> Changed:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire import display
 from quire.arguments import flag, format_size
+from quire.commit.entries import COMMITS
 from quire.engine.loop import again, until_signal
 from quire.errors import NotFoundError, RefusedError, UsageError, about, quoted
 from quire.interrupts import interruptible
@@ -118,10 +119,18 @@ def emit(
         bars.stop = stopped
         left, report = times.runs, EmitReport(call.commits.url, call.shown)
         while True:
-            report = call.run(runner, bars, report)
+            with bars.run("emit", call.shown, COMMITS) as run:
+                before, report = report, call.run(runner, bars, report)
+                run.report = _since(before, report)
             left = None if left is None else left - 1
             if times.pause is None or left == 0 or stopped.wait(times.pause):
                 return report
+
+
+def _since(before: EmitReport, report: EmitReport) -> EmitReport:
+    """What a run has added to the report of those before it."""
+    counts = {name: getattr(report, name) - getattr(before, name) for name in ("commits", "records", "bytes")}
+    return replace(report, **counts)
 
 
 def check(

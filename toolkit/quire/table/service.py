@@ -40,6 +40,10 @@ class Service:
 
     def run(self, identity: Identity, plan: Plan, word: str, *, keep: bool) -> Commit | None:
         """Bring a job to its end; its commit, or None: there was nothing to do. `keep`: one that fails stays open, for the next call."""
+        with self.bars.run(word, plain(self.dest)):
+            return self._run(identity, plan, word, keep=keep)
+
+    def _run(self, identity: Identity, plan: Plan, word: str, *, keep: bool) -> Commit | None:
         for losses in range(jobs.LOSSES + 1):
             taken = take_up(self.store, lambda _: identity, plan)
             self.log = taken.log

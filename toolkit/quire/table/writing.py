@@ -123,6 +123,11 @@ class Writing:
 
     def run(self) -> TableReport:
         """Bring it to its end. Raises QuireError; what that says is visible, and what not."""
+        with self.bars.run(self.operation, plain(self.dest)) as run:
+            run.report = found = self._run()
+            return found
+
+    def _run(self) -> TableReport:
         began, store = time.monotonic(), connect(self.dest, self.options, self.bars.again)
         config, _ = opened(store)
         # A day's upserts and its deletes may have one name, and are two batches.

@@ -14,6 +14,7 @@ from typing import Any
 
 from quire import interrupts
 from quire.errors import UsageError, printable
+from quire.progress.runs import NOBODY, About, Run
 
 SHOWN = 6  # accounts that a line names
 LONGEST = 24  # characters of an account's name in it
@@ -105,6 +106,7 @@ class Progress:
         self.stop: threading.Event | None = None  # set: the call ends after the commit under way
         self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
         self.last = Phase(ProgressEvent(""), lambda _: None)
+        self._run = NOBODY
 
     @property
     def retries(self) -> int:
@@ -119,11 +121,34 @@ class Progress:
     def again(self, why: str) -> None:
         """A store could not do something, and it is tried again in a moment."""
         self.last.again(why)
+        self._run.retried(why)
+
+    @contextmanager
+    def run(self, verb: str, dest: str, kind: str = "") -> Iterator[Run]:
+        """A run, of which those are told who follow it (see `runs`); its report goes to `report`. One within another is a part of that."""
+        if self._run is not NOBODY:
+            yield Run(None, lambda _: None)
+            return
+        self._run = run = Run(About(verb, dest, kind), lambda text: self.say(text, always=True))
+        try:
+            yield run
+        except BaseException as e:
+            run.ended(e)
+            raise
+        else:
+            run.ended()
+        finally:
+            self._run = NOBODY
 
     @contextmanager
     def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
         """A bar for one phase; it stays when the phase ends well."""
         step = ProgressEvent(name, total=total, unit=unit, retries=self.retries, what=self.what)
+        with self._shown(step) as phase, self._run.phase(phase):
+            yield phase
+
+    @contextmanager
+    def _shown(self, step: ProgressEvent) -> Iterator[Phase]:
         if callable(self.show):
             self.last = Phase(step, self.show)
             yield self.last
@@ -149,6 +174,7 @@ class Progress:
 
     def say(self, text: str, *, always: bool = False) -> None:
         """One line about something that the user should know while it runs; `always`: also where nobody looks, as in a service's log."""
+        self._run.said(text)
         if always or (self.show is True and (sys.stderr.isatty() or _in_kernel())):
             from tqdm import tqdm
 

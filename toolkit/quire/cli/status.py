@@ -1,0 +1,95 @@
+"""`quire status`: whether destinations are well, a line for each, and the same for Prometheus."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+import quire
+from quire.arguments import seconds
+from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, as_line, kafka_options
+from quire.errors import QuireError, UsageError, hide, printable, scrub
+from quire.ledger import prometheus
+
+
+@click.command()
+@click.argument("dest", nargs=-1, required=True)
+@click.option("--source", multiple=True, help="Of one DEST: its files, or kafka://host:9092/topic: also what waits there (again for more).")
+@click.option("--include", multiple=True, help="Of the source, only files that match this glob (again for more).")
+@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+@click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
+@click.option("--max-age", help="What is at the source may wait for so long, or else the last commit be so old: '1 h'.")
+@click.option("--prometheus", "for_prometheus", is_flag=True, help="In Prometheus' text format.")
+@click.option("--output", type=click.Path(dir_okay=False), help="With --prometheus: into this file, which appears whole.")
+@KAFKA_OPTION
+@KAFKA_SECRET
+@AS_JSON
+def status(
+    dest: tuple[str, ...], source: tuple[str, ...], for_prometheus: bool, output: str | None, as_json: bool, options: tuple[str, ...],
+    secrets: tuple[str, ...], **given: Any,
+) -> None:  # fmt: skip
+    """Say in a line for each DEST whether it is well, and what to do.
+
+    Exit codes: 0 all are well, 1 something is to be done, 2 wrong use, 3 a store or a broker did not answer. All are looked at, whatever
+    is wrong with one of them.
+    """
+    if source and len(dest) > 1:
+        raise UsageError(f"--source is of one destination, and {len(dest)} are given. Call quire status for each of them.")
+    if for_prometheus and as_json:
+        raise UsageError("--prometheus and --json are two forms: say one of them.")
+    if output is not None and not for_prometheus:
+        raise UsageError("--output is for --prometheus. Say both, or send the lines elsewhere (> FILE).")
+    if given["max_age"] is not None:
+        seconds(given["max_age"], "max_age")
+    asked = kafka_options(options, secrets)
+    chosen = {name: (list(value) or None) if isinstance(value, tuple) else value for name, value in given.items()}
+    at = None if not source else source[0] if len(source) == 1 else list(source)
+    found, code = dict[str, quire.Status | None](), 0
+    for name in dest:
+        try:
+            seen = found[name] = quire.status(name, at, **chosen, source_options=asked)
+        except QuireError as e:
+            found[name], code = None, max(code, e.exit_code)
+            _failed(name, e, as_json=as_json, quiet=for_prometheus)
+        else:
+            code = max(code, int(not seen.ok))
+            if not for_prometheus:
+                click.echo(as_line(seen.as_dict()) if as_json else seen.line)
+    if for_prometheus:
+        _write(prometheus.text(found), output)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _failed(name: str, error: QuireError, *, as_json: bool, quiet: bool) -> None:
+    """A destination that could not be looked at."""
+    why = scrub(str(error), 1000)
+    if as_json:
+        click.echo(as_line({"dest": hide(name), "ok": False, "error": why}))
+    else:
+        click.echo(printable(f"{hide(name)}: cannot be looked at: {why}"), err=quiet)
+
+
+def _write(text: str, output: str | None) -> None:
+    """Print it, or let a file hold it: whoever reads that file sees the one before or all of this one."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=Path(output).parent, prefix=".quire-", delete=False) as file:
+            file.write(text)
+        try:
+            os.chmod(file.name, 0o644)  # the collector is another user
+            os.replace(file.name, output)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(file.name)
+            raise
+    except OSError as e:
+        raise UsageError(f"cannot write {output}: {e.strerror}. Give a file in a directory that is there.") from e

@@ -1,0 +1,55 @@
+"""Runs as records of Python's `logging`: the logger is `quire`, and each number is a field of its own, `quire_files`, `quire_records`, …
+
+Nothing is logged where no handler would get it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from quire.errors import hide, printable
+
+if TYPE_CHECKING:
+    from quire.progress import ProgressEvent
+    from quire.progress.runs import About, Outcome
+
+LOGGER = logging.getLogger("quire")
+LEVELS = {"done": logging.INFO, "quarantined": logging.WARNING, "interrupted": logging.WARNING, "failed": logging.ERROR}
+
+
+def follow(run: About) -> Logging | None:
+    """Log a run, where anybody listens."""
+    return Logging(run) if LOGGER.isEnabledFor(logging.ERROR) and LOGGER.hasHandlers() else None
+
+
+class Logging:
+    """The records of one run. Fields have a prefix, since a record has names of its own, and refuses others for them."""
+
+    def __init__(self, run: About) -> None:
+        self._fields = {"verb": run.verb, "dest": printable(hide(run.dest)), "kind": run.kind}
+        self._log(logging.DEBUG, "began", "%s of %s began", run.verb, self._fields["dest"])
+
+    def _log(self, level: int, event: str, text: str, *words: object, **more: object) -> None:
+        if LOGGER.isEnabledFor(level):
+            found = {"event": event, **self._fields, **more}
+            LOGGER.log(level, text, *words, extra={f"quire_{name}": value for name, value in found.items()}, stacklevel=2)
+
+    def phase_began(self, name: str) -> None:
+        """Its end says it."""
+
+    def phase_ended(self, step: ProgressEvent, seconds: float) -> None:
+        done = {"phase": step.phase, "done": step.done, "total": step.total, "unit": step.unit, "tasks": step.tasks}
+        self._log(logging.DEBUG, "phase", "%s: %s %s in %.1f s", step.phase, step.done, step.unit, seconds, **done, seconds=seconds)
+
+    def retried(self, why: str) -> None:
+        self._log(logging.INFO, "retry", "%s", why, why=why)
+
+    def said(self, text: str) -> None:
+        self._log(logging.WARNING, "said", "%s", text)
+
+    def ended(self, outcome: Outcome) -> None:
+        level = LEVELS[outcome.outcome] if outcome.new else logging.DEBUG  # of a run that found nothing new there is nothing to say
+        verb, dest, why = self._fields["verb"], self._fields["dest"], f": {outcome.error}" if outcome.error else ""
+        more = {"outcome": outcome.outcome, **outcome.numbers, "seconds": outcome.seconds, **({"error": outcome.error} if why else {})}
+        self._log(level, "ended", "%s of %s: %s in %.1f s%s", verb, dest, outcome.outcome, outcome.seconds, why, **more)

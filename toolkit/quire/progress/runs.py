@@ -1,0 +1,139 @@
+"""A run, as those are told who follow it from outside: `logging`, OpenTelemetry, Prometheus.
+
+Each follower is a module with `follow(run)`, which gives an object for one run, or None where nobody listens; it imports nothing that its
+user has not imported. What goes wrong in a follower, a handler or an exporter is said once, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quire.errors import QuireError, hide, printable
+from quire.progress import counters, logs, spans
+
+if TYPE_CHECKING:
+    from quire.progress import Phase, ProgressEvent
+
+_told = set[str]()  # followers of which it was said that they fail
+
+
+@dataclass(frozen=True)
+class About:
+    """A run that begins: its verb ("run", "retry", "compact", …), where to, and what it reads ("files", "offsets", …; "": other verbs)."""
+
+    verb: str
+    dest: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run.
+
+    outcome   "done", "quarantined" (nothing of the input could be processed), "failed", "interrupted"
+    numbers   of its report, by their names there: files, records, bytes, quarantined_count, …
+    seconds   it took; `error` says why it failed
+    new       whether it has committed anything
+    """
+
+    outcome: str
+    numbers: Mapping[str, int]
+    seconds: float
+    error: str = ""
+    new: bool = True
+
+
+class Follower(Protocol):
+    """Whoever is told of one run."""
+
+    def phase_began(self, name: str) -> None:
+        """A phase begins."""
+
+    def phase_ended(self, step: ProgressEvent, seconds: float) -> None:
+        """It is over, well or not: how far it came."""
+
+    def retried(self, why: str) -> None:
+        """A store could not do something, and it is tried again; from any thread."""
+
+    def said(self, text: str) -> None:
+        """A line that the user should know."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """The run is over."""
+
+
+FOLLOWERS: Mapping[str, Callable[[About], Follower | None]] = {
+    "logging": logs.follow, "OpenTelemetry": spans.follow, "Prometheus": counters.follow,
+}  # fmt: skip
+
+
+class Run:
+    """A run under way; `say` tells the user a line, and whoever has made its report sets `report`."""
+
+    def __init__(self, about: About | None, say: Callable[[str], object]) -> None:
+        self._say, self._began, self._followers = say, time.monotonic(), dict[str, Follower]()
+        self.report: Any = None
+        for name, follow in FOLLOWERS.items() if about else ():
+            with self._guarded(name):
+                assert about is not None
+                if follower := follow(about):
+                    self._followers[name] = follower
+
+    @contextmanager
+    def _guarded(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as e:
+            if name not in _told:
+                _told.add(name)
+                with suppress(Exception):
+                    self._say(hide(printable(f"runs are not told to {name} as they should be ({type(e).__name__}: {e}), and go on.")))
+
+    def _tell(self, act: Callable[[Follower], object]) -> None:
+        for name, follower in self._followers.items():
+            with self._guarded(name):
+                act(follower)
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """A phase of it."""
+        began = time.monotonic()
+        self._tell(lambda f: f.phase_began(phase.step.phase))
+        try:
+            yield
+        finally:
+            self._tell(lambda f: f.phase_ended(phase.step, time.monotonic() - began))
+
+    def retried(self, why: str) -> None:
+        """A store could not do something, and it is tried again."""
+        self._tell(lambda f: f.retried(hide(printable(why))))
+
+    def said(self, text: str) -> None:
+        """A line that the user should know."""
+        self._tell(lambda f: f.said(hide(printable(text))))
+
+    def ended(self, error: BaseException | None = None) -> None:
+        """It is over, with its report or an error."""
+        if self._followers:
+            found = _outcome(self.report, error, time.monotonic() - self._began)
+            self._tell(lambda f: f.ended(found))
+
+
+NOBODY = Run(None, lambda _: None)
+
+
+def _outcome(report: Any, error: BaseException | None, seconds: float) -> Outcome:
+    if error is not None:
+        # Of another exception, which may be the user's own, the text may hold data.
+        why = f"{type(error).__name__}: {error}" if isinstance(error, QuireError) else type(error).__name__
+        return Outcome("failed" if isinstance(error, Exception) else "interrupted", {}, seconds, hide(printable(why)))
+    numbers = dict[str, int]()
+    if is_dataclass(report):
+        numbers = {f.name: value for f in fields(report) if type(value := getattr(report, f.name)) is int}
+    vain = bool(getattr(report, "all_quarantined", False))
+    new = getattr(report, "jobs", any(count for name, count in numbers.items() if name != "version") or report is None)
+    return Outcome("quarantined" if vain else "done", numbers, seconds, new=bool(new))
