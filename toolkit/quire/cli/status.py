@@ -48,32 +48,29 @@ def status(
     if given["max_age"] is not None:
         seconds(given["max_age"], "max_age")
     asked = kafka_options(options, secrets)
-    chosen = {name: (list(value) or None) if isinstance(value, tuple) else value for name, value in given.items()}
+    chosen: dict[str, Any] = {name: (list(value) or None) if isinstance(value, tuple) else value for name, value in given.items()}
     at = None if not source else source[0] if len(source) == 1 else list(source)
-    found, code = dict[str, quire.Status | None](), 0
+    found, told, code = dict[str, quire.Status | None](), list[dict[str, Any]](), 0
     for name in dest:
         try:
             seen = found[name] = quire.status(name, at, **chosen, source_options=asked)
         except QuireError as e:
             found[name], code = None, max(code, e.exit_code)
-            _failed(name, e, as_json=as_json, quiet=for_prometheus)
+            why = scrub(str(e), 1000)
+            told.append({"dest": hide(name), "ok": False, "error": why})
+            if not as_json:
+                click.echo(printable(f"error: {hide(name)}: {why}"), err=True)
         else:
             code = max(code, int(not seen.ok))
-            if not for_prometheus:
-                click.echo(as_line(seen.as_dict()) if as_json else seen.line)
+            told.append(seen.as_dict())
+            if not as_json and not for_prometheus:
+                click.echo(seen.line)
+    if as_json:
+        click.echo(as_line(told))
     if for_prometheus:
         _write(prometheus.text(found), output)
     sys.stdout.flush()
     sys.exit(code)
-
-
-def _failed(name: str, error: QuireError, *, as_json: bool, quiet: bool) -> None:
-    """A destination that could not be looked at."""
-    why = scrub(str(error), 1000)
-    if as_json:
-        click.echo(as_line({"dest": hide(name), "ok": False, "error": why}))
-    else:
-        click.echo(printable(f"{hide(name)}: cannot be looked at: {why}"), err=quiet)
 
 
 def _write(text: str, output: str | None) -> None:

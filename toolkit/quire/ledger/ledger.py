@@ -40,6 +40,7 @@ from quire.ledger.claims import Claims
 from quire.ledger.export import Exports
 from quire.ledger.inspect import Inspect
 from quire.ledger.offsets import OffsetsOf
+from quire.ledger.status import Looks
 from quire.ledger.verbs import Verbs
 from quire.ledger.verify import Item, Verified, strays, verify
 from quire.planning.plan import evenness
@@ -50,9 +51,6 @@ from quire.sources.transforms import schemas, text
 from quire.spark.runner import runner_of
 from quire.storage import connect, destination
 from quire.storage.within import is_table
-
-if TYPE_CHECKING:
-    from quire.ledger.status import Status
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class Location:
 
 
 @all_interruptible
-class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
+class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again.
 
         ledger = quire.Ledger("/data/out")
@@ -243,19 +241,6 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports):
             reduce=spec.reduce if spec else "", records=found.records, source=self._log.source() if topics else "",
             kind=spec.kind if spec else FILES, superseded=0 if is_table(self._store) else len(retire.waiting(self._log)),
         )  # fmt: skip
-
-    def status(
-        self, source: Any = None, *, max_age: str | float | None = None, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, spark: Any = None, source_options: Mapping[str, Any] | None = None,
-    ) -> Status:  # fmt: skip
-        """Whether the destination is well, and what to do where it is not: a `quire.Status`. See `quire.status`.
-
-        ledger.refresh().status("/data/in", max_age="1 h").line
-        """
-        from quire.ledger import status
-
-        chosen = {"include": include, "exclude": exclude, "hidden": hidden, "follow_links": follow_links}
-        return status.look(self, source, chosen, max_age, spark, source_options)
 
     def open_jobs(self) -> tuple[str, ...]:
         """The jobs that have a plan and no outcome yet, as they are now: nothing of them stands in the log."""

@@ -1,4 +1,4 @@
-"""What looks at destinations have found, in Prometheus' text format, version 0.0.4, as node_exporter's textfile collector takes it.
+"""The metrics of destinations in Prometheus' text format, version 0.0.4, as node_exporter's textfile collector takes it.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/. Times are seconds since 1970, so a file that nobody writes any more
 shows its age, and a number that nobody knows has no sample.

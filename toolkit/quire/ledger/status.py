@@ -1,7 +1,7 @@
 """Whether a destination is well, and what to do where it is not: a look at the store alone, which changes nothing.
 
-Each threshold stands here by its name, and in docs/monitoring.md. A run that is under way is no trouble: what is younger than its
-patience is left out.
+Each threshold stands here by its name, and in docs/monitoring.md. A run that is under way is left out: each
+thing has its patience.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from quire.commit.entries import OFFSETS, Pin
 from quire.commit.exports import needed
 from quire.commit.log import Log
 from quire.coverage.checkpoint import ENTRIES
+from quire.coverage.fold import Fold
 from quire.coverage.live import live
 from quire.engine.exports import step as exports
 from quire.errors import UsageError, about, hide, printable
-from quire.interrupts import interruptible
-from quire.ledger import offsets
+from quire.interrupts import all_interruptible, interruptible
 from quire.ledger.compact import SMALL
-from quire.ledger.ledger import Ledger
 from quire.planning.rewriting import Live, packed
 from quire.sources.kafka.topics import SCHEME
 from quire.spark.runner import LocalRunner
+from quire.storage import Store
 from quire.storage.within import is_table
 from quire.table.findings import Finding
 from quire.table.table import Table
@@ -123,7 +123,7 @@ class Status(display.Shown):
 
     @property
     def quarantined_share(self) -> float:
-        """What is in quarantine by all that was read: files, or records of topics."""
+        """The share of all that was read which is in quarantine: files, or records of topics."""
         read = self.quarantined + (self.records if self.kind == OFFSETS else self.files)
         return self.quarantined / read if read else 0.0
 
@@ -205,16 +205,53 @@ def status(
 
     Raises UsageError where nothing of quire's is, and StorageError where a store does not answer.
     """
+    from quire.ledger.ledger import Ledger
+
     with about("dest"):
         ledger = Ledger(dest, storage_options)
     chosen = {"include": include, "exclude": exclude, "hidden": hidden, "follow_links": follow_links}
     return ledger.status(source, max_age=max_age, **chosen, spark=spark, source_options=source_options)
 
 
-def look(
-    ledger: Ledger, source: Any, chosen: Mapping[str, Any], limit: str | float | None, spark: Any, source_options: Mapping[str, Any] | None
+@all_interruptible
+class Looks:
+    """A ledger's look at itself."""
+
+    _url: str
+    _options: Mapping[str, Any] | None
+    _store: Store
+    _log: Log
+    _fold: Fold
+
+    @property
+    def version(self) -> int:
+        """The version that is looked at."""
+        raise NotImplementedError
+
+    @property
+    def inspect(self) -> Any:
+        """The tables of the ledger."""
+        raise NotImplementedError
+
+    def summary(self) -> Any:
+        """The destination in numbers."""
+        raise NotImplementedError
+
+    def status(
+        self, source: Any = None, *, max_age: str | float | None = None, include: Any = None, exclude: Any = None, hidden: bool = False,
+        follow_links: bool = False, spark: Any = None, source_options: Mapping[str, Any] | None = None,
+    ) -> Status:  # fmt: skip
+        """Whether the destination is well, and what to do where it is not: a `Status`. The parameters are those of `quire.status`.
+
+        ledger.refresh().status("/data/in", max_age="1 h").line
+        """
+        chosen = {"include": include, "exclude": exclude, "hidden": hidden, "follow_links": follow_links}
+        return _look(self, source, chosen, max_age, spark, source_options)
+
+
+def _look(
+    ledger: Looks, source: Any, chosen: Mapping[str, Any], limit: str | float | None, spark: Any, source_options: Mapping[str, Any] | None
 ) -> Status:  # fmt: skip
-    """See `status`."""
     most = None if limit is None else seconds(limit, "max_age")
     if source is None and any(chosen.values()):
         raise UsageError("include=, exclude=, hidden= and follow_links= choose from a source, and none is given. Say source=.")
@@ -240,7 +277,7 @@ def look(
 
 # ---------------------------------------------------------------------------------------------------------------- what is wrong
 def _readers(seen: Status, here: str) -> Iterator[Finding]:
-    """What readers do not see as it is."""
+    """Commits and exports that readers do not see as they are."""
     if seen.unpublished and _past(seen.unpublished_age, PUBLISHING):
         what = f"{_many(seen.unpublished, 'commit')} not published{_since(seen.unpublished_age)}: readers do not see all of it"
         yield Finding("unpublished commits", what, f"Call the run again, or: quire recover {here}", seen.unpublished)
@@ -250,7 +287,7 @@ def _readers(seen: Status, here: str) -> Iterator[Finding]:
 
 
 def _input(seen: Status, here: str, most: float | None) -> Iterator[Finding]:
-    """What of the input has not come in."""
+    """Input that has not come in."""
     share, since = seen.quarantined_share, _since(seen.quarantined_age)
     if seen.quarantined and share == 1:
         what = f"all that was read is quarantined ({seen.quarantined:,}{since})"
@@ -284,7 +321,7 @@ def _jobs(seen: Status, here: str) -> Iterator[Finding]:
 
 
 def _upkeep(seen: Status, here: str, log: Log, table: Table | None) -> Iterator[Finding]:
-    """What makes reading slow, or counts rows twice for who lists the directory."""
+    """Whatever makes reading slow, or counts rows twice for who lists the directory."""
     pins = tuple(sorted(log.pins()))
     if pins and _past(seen.pin_age, PINNED):
         what = f"{_many(len(pins), 'pin')} open{_since(seen.pin_age)}, which holds superseded files"
@@ -304,7 +341,7 @@ def _upkeep(seen: Status, here: str, log: Log, table: Table | None) -> Iterator[
 
 
 # --------------------------------------------------------------------------------------------------------------------- the looks
-def _sizes(ledger: Ledger, table: Table | None) -> dict[str, int]:
+def _sizes(ledger: Looks, table: Table | None) -> dict[str, Any]:
     """The data files that count, their bytes, and how many are small, or may be merged."""
     if table is not None:
         stats = table.stats()
@@ -327,7 +364,7 @@ def _last(log: Log) -> dict[str, Any]:
     return {"last_retries": sum(t.stats.retries for t in last.tasks), "last_seconds": sum(t.stats.seconds for t in last.tasks)}
 
 
-def _quarantined_since(ledger: Ledger) -> str:
+def _quarantined_since(ledger: Looks) -> str:
     """The time of the first commit of which something is in quarantine still; of a checkpoint's rows, that of the checkpoint."""
     folded, store = ledger._fold, ledger._store
     touched = bool(folded.uncovered or folded.undone)
@@ -345,12 +382,12 @@ def _pinned_for(log: Log, now: datetime) -> float | None:
     return _oldest(_age(recent.get(pin, before), now) for pin in log.pins())
 
 
-def _waiting(ledger: Ledger, source: Any, chosen: Mapping[str, Any], spark: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is at the source, and not here."""
+def _waiting(ledger: Looks, source: Any, chosen: Mapping[str, Any], spark: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """How much is at the source, and not here."""
     if isinstance(source, str) and source.startswith(SCHEME):
         if any(chosen.values()):
             raise UsageError("include=, exclude=, hidden= and follow_links= choose from files, and the source is topics. Leave them out.")
-        return {"lag": sum(row[4] for row in offsets.lag(ledger, source, options))}
+        return {"lag": sum(ledger.inspect.lag(source, "arrow", source_options=options).column("lag").to_pylist())}
     runner = spark or LocalRunner()
     found = ledger.inspect.unprocessed(source, "spark" if spark else "arrow", **chosen, spark=runner, source_options=options)
     if spark:

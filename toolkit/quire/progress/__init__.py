@@ -129,14 +129,15 @@ class Progress:
         if self._run is not NOBODY:
             yield Run(None, lambda _: None)
             return
+        before = self.retries
         self._run = run = Run(About(verb, dest, kind), lambda text: self.say(text, always=True))
         try:
             yield run
         except BaseException as e:
-            run.ended(e)
+            run.ended(self.retries - before, e)
             raise
         else:
-            run.ended()
+            run.ended(self.retries - before)
         finally:
             self._run = NOBODY
 

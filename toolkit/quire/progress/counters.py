@@ -1,4 +1,4 @@
-"""What the runs of this process have done, as counters of `prometheus_client`, where the process has imported it: it serves them."""
+"""The runs of this process, as counters of `prometheus_client`, where the process has imported it: it serves them."""
 
 from __future__ import annotations
 

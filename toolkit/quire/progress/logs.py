@@ -33,7 +33,7 @@ class Logging:
     def _log(self, level: int, event: str, text: str, *words: object, **more: object) -> None:
         if LOGGER.isEnabledFor(level):
             found = {"event": event, **self._fields, **more}
-            LOGGER.log(level, text, *words, extra={f"quire_{name}": value for name, value in found.items()}, stacklevel=2)
+            LOGGER.log(level, text, *words, extra={f"quire_{name}": value for name, value in found.items()})
 
     def phase_began(self, name: str) -> None:
         """Its end says it."""
@@ -51,5 +51,11 @@ class Logging:
     def ended(self, outcome: Outcome) -> None:
         level = LEVELS[outcome.outcome] if outcome.new else logging.DEBUG  # of a run that found nothing new there is nothing to say
         verb, dest, why = self._fields["verb"], self._fields["dest"], f": {outcome.error}" if outcome.error else ""
-        more = {"outcome": outcome.outcome, **outcome.numbers, "seconds": outcome.seconds, **({"error": outcome.error} if why else {})}
+        more = {
+            "outcome": outcome.outcome,
+            **outcome.numbers,
+            "seconds": outcome.seconds,
+            "phases": dict(outcome.phases),
+            **({"error": outcome.error} if why else {}),
+        }
         self._log(level, "ended", "%s of %s: %s in %.1f s%s", verb, dest, outcome.outcome, outcome.seconds, why, **more)

@@ -1,7 +1,7 @@
 """A run, as those are told who follow it from outside: `logging`, OpenTelemetry, Prometheus.
 
 Each follower is a module with `follow(run)`, which gives an object for one run, or None where nobody listens; it imports nothing that its
-user has not imported. What goes wrong in a follower, a handler or an exporter is said once, and the run goes on.
+user has not imported. A failure in a follower, a handler or an exporter is said once, and the run goes on.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Outcome:
     """The end of a run.
 
     outcome   "done", "quarantined" (nothing of the input could be processed), "failed", "interrupted"
-    numbers   of its report, by their names there: files, records, bytes, quarantined_count, …
-    seconds   it took; `error` says why it failed
+    numbers   of its report, by their names there: files, records, bytes, quarantined_count, …; and of any run `retries`
+    seconds   it took, `phases` of them in each phase; `error` says why it failed
     new       whether it has committed anything
     """
 
     outcome: str
     numbers: Mapping[str, int]
     seconds: float
+    phases: Mapping[str, float]
     error: str = ""
     new: bool = True
 
@@ -76,6 +77,7 @@ class Run:
 
     def __init__(self, about: About | None, say: Callable[[str], object]) -> None:
         self._say, self._began, self._followers = say, time.monotonic(), dict[str, Follower]()
+        self._phases = dict[str, float]()
         self.report: Any = None
         for name, follow in FOLLOWERS.items() if about else ():
             with self._guarded(name):
@@ -106,7 +108,9 @@ class Run:
         try:
             yield
         finally:
-            self._tell(lambda f: f.phase_ended(phase.step, time.monotonic() - began))
+            took = time.monotonic() - began
+            self._phases[phase.step.phase] = self._phases.get(phase.step.phase, 0.0) + took
+            self._tell(lambda f: f.phase_ended(phase.step, took))
 
     def retried(self, why: str) -> None:
         """A store could not do something, and it is tried again."""
@@ -116,24 +120,24 @@ class Run:
         """A line that the user should know."""
         self._tell(lambda f: f.said(hide(printable(text))))
 
-    def ended(self, error: BaseException | None = None) -> None:
+    def ended(self, retries: int, error: BaseException | None = None) -> None:
         """It is over, with its report or an error."""
         if self._followers:
-            found = _outcome(self.report, error, time.monotonic() - self._began)
+            found = self._outcome({"retries": retries}, error)
             self._tell(lambda f: f.ended(found))
+
+    def _outcome(self, numbers: dict[str, int], error: BaseException | None) -> Outcome:
+        took, report = time.monotonic() - self._began, self.report
+        if error is not None:
+            # Of another exception, which may be the user's own, the text may hold data.
+            why = f"{type(error).__name__}: {error}" if isinstance(error, QuireError) else type(error).__name__
+            how = "failed" if isinstance(error, Exception) else "interrupted"
+            return Outcome(how, numbers, took, self._phases, hide(printable(why)))
+        if is_dataclass(report):
+            numbers |= {f.name: value for f in fields(report) if type(value := getattr(report, f.name)) is int}
+        vain = bool(getattr(report, "all_quarantined", False))
+        new = getattr(report, "jobs", any(count for name, count in numbers.items() if name != "version") or report is None)
+        return Outcome("quarantined" if vain else "done", numbers, took, self._phases, new=bool(new))
 
 
 NOBODY = Run(None, lambda _: None)
-
-
-def _outcome(report: Any, error: BaseException | None, seconds: float) -> Outcome:
-    if error is not None:
-        # Of another exception, which may be the user's own, the text may hold data.
-        why = f"{type(error).__name__}: {error}" if isinstance(error, QuireError) else type(error).__name__
-        return Outcome("failed" if isinstance(error, Exception) else "interrupted", {}, seconds, hide(printable(why)))
-    numbers = dict[str, int]()
-    if is_dataclass(report):
-        numbers = {f.name: value for f in fields(report) if type(value := getattr(report, f.name)) is int}
-    vain = bool(getattr(report, "all_quarantined", False))
-    new = getattr(report, "jobs", any(count for name, count in numbers.items() if name != "version") or report is None)
-    return Outcome("quarantined" if vain else "done", numbers, seconds, new=bool(new))

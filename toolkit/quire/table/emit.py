@@ -128,7 +128,7 @@ def emit(
 
 
 def _since(before: EmitReport, report: EmitReport) -> EmitReport:
-    """What a run has added to the report of those before it."""
+    """The report of one run: how much it has added to that of those before it."""
     counts = {name: getattr(report, name) - getattr(before, name) for name in ("commits", "records", "bytes")}
     return replace(report, **counts)
 
