@@ -53,7 +53,7 @@ COMMANDS = [
     "ledger files",
     "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted", "ledger changed", "ledger purge-sources",
     "ledger import-markers", "ledger export-markers", "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records",
-    "ledger unprocessed", "load", "ledger offsets", "ledger lag", "committer", "committer advise", "committer check",
+    "ledger unprocessed", "load", "status", "ledger offsets", "ledger lag", "committer", "committer advise", "committer check",
     "committer inspect", "committer lab", "committer sweep", "table", "table create", "table show", "table upsert", "table insert",
     "table bulk-insert", "table delete", "table snapshot", "table changes", "table compact", "table clean", "table savepoint",
     "table savepoints", "table stats", "table timeline", "table doctor", "table history", "table remove-leftovers",
