@@ -25,7 +25,7 @@ def test_a_line_for_each_and_the_worst_is_the_exit_code(place: Path, run: Run) -
     well, ill = place / "well", place / "ill"
     code, out, err = run("status", well)
     assert (code, err) == (0, "")
-    assert out.startswith(f"file://{well}: well, 18 records in 1 data files")
+    assert out.startswith(f"file://{well}: well, 18 records in 1 data file")
     code, out, err = run("status", well, ill)
     assert (code, err) == (1, "")
     assert [line.partition(": ")[0] for line in out.splitlines()] == [f"file://{well}", f"file://{ill}"]

@@ -62,7 +62,7 @@ def test_a_destination_that_is_well_says_so_in_a_line_and_nothing_in_it_changes(
     before = tree(tmp_path / "out")
     found = quire.status(tmp_path / "out", source, max_age="0 s")
     assert (found.ok, found.findings, found.advice) == (True, (), ())
-    assert found.line.startswith(f"file://{tmp_path}/out: well, 18 records in 1 data files (171 B), the last commit ")
+    assert found.line.startswith(f"file://{tmp_path}/out: well, 18 records in 1 data file (171 B), the last commit ")
     assert (found.files, found.unprocessed, found.unprocessed_age, found.lag, found.open_jobs) == (9, 0, None, None, ())
     assert (found.log_entries, found.version, found.quarantined_share) == (2, 2, 0.0)
     assert found.last_seconds is not None

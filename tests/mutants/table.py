@@ -859,4 +859,15 @@ MUTANTS = (
     m("a file is planned in the destinations of other schemas", "planning/listing.py", "if listing.columns and listing.selection.schema and left.files.num_rows:", "if False:", first=SCHEMAS),
     m("what cannot be read is told nowhere", "planning/routes.py", "            of[path] = UNREADABLE\n        except Vanished", "            of[path] = 'nowhere'\n        except Vanished", ("there.version != version) else UNREADABLE", "there.version != version) else 'nowhere'"), first=SCHEMAS),
     m("a retry forgets the order of rows", "ledger/verbs.py", "if is_said(spec.reduce) else reduce", "if False else reduce", first=ORDERED),
+    # who follows runs, and whether a destination is well
+    m("a follower that fails ends the run", "progress/runs.py", "        except Exception as e:\n            if name", "        except ZeroDivisionError as e:\n            if name", first="tests/test_followers.py::test_a_follower_that_fails_is_said_once_and_the_run_goes_on"),
+    m("a follower that fails is said each time", "progress/runs.py", "                _told.add(name)\n", "", first="tests/test_followers.py::test_a_follower_that_fails_is_said_once_and_the_run_goes_on"),
+    m("the text of a user's exception is logged", "progress/runs.py", 'f"{type(error).__name__}: {error}" if isinstance(error, QuireError) else', 'f"{type(error).__name__}: {error}" if True else', first="tests/test_followers.py::test_a_run_that_fails_is_an_error_without_a_secret"),
+    m("the span of a run stays current", "progress/spans.py", "        with current:  #", "        if current:  #", first="tests/test_followers.py::test_a_run_is_a_span_with_one_for_each_phase"),
+    m("a name breaks out of its label", "ledger/prometheus.py", """.replace('"', r"\\"")""", "", first="tests/ledger/test_status.py::test_a_hostile_name_stays_a_label"),
+    m("a metric shows who signs in", "ledger/prometheus.py", '.replace("://***@", "://")', "", first="tests/ledger/test_status.py::test_a_label_has_no_secret_and_nobody_who_signs_in"),
+    m("a commit that nobody publishes is well", "ledger/status.py", "if seen.unpublished and _past(", "if False and _past(", first="tests/ledger/test_status.py::test_a_commit_that_nobody_publishes_is_said_after_a_quarter_of_an_hour"),
+    m("a run that is under way is an alarm", "ledger/status.py", "_past(seen.open_job_age, OPEN)", "True", first="tests/ledger/test_status.py::test_a_job_that_nobody_ends_is_said_after_a_day"),
+    m("a compaction that would do nothing is advised", "ledger/status.py", "packed(small, target) if len(files) > 1]", "packed(small, target)]", first="tests/ledger/test_status.py::test_what_a_compaction_cannot_merge_is_no_reason_to_call_one"),
+    m("what has left quarantine makes the rest old", "ledger/status.py", "there = not touched or", "there = True or", first="tests/ledger/test_status.py::test_a_share_of_quarantined_files_is_said_with_its_age"),
 )  # fmt: skip

@@ -145,7 +145,8 @@ class Status(display.Shown):
         if not self.commits:
             return "nothing was committed yet"
         ago = "" if self.last_commit_age is None else f", the last commit {ago_of(self.last_commit_age)} ago"
-        return f"{self.records:,} records in {self.data_files:,} data files ({format_size(self.bytes_written)}){ago}"
+        files = f"{self.data_files:,} data file{'s' * (self.data_files != 1)}"
+        return f"{self.records:,} records in {files} ({format_size(self.bytes_written)}){ago}"
 
     def as_dict(self) -> dict[str, Any]:
         """Returns it as JSON takes it, findings as a list of dictionaries.

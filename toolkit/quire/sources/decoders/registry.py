@@ -8,6 +8,7 @@ anything else                             StorageError: wrong credentials, or no
 from __future__ import annotations
 
 import functools
+import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -142,10 +143,7 @@ def _library() -> tuple[ModuleType, ModuleType, Any]:
         from confluent_kafka import schema_registry
         from confluent_kafka.schema_registry import error
 
-        try:
-            import httpx2 as http  # which the client prefers, too
-        except ImportError:
-            import httpx as http  # the same under its older name
+        http = importlib.import_module("httpx2" if importlib.util.find_spec("httpx2") else "httpx")  # as the client prefers it
     except ImportError as e:
         with about("registry"):
             raise UsageError(f"a schema registry needs the package {e.name!r}, which is not installed: {install('registry')}") from None
