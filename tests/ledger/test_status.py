@@ -21,7 +21,7 @@ from checker import tree
 from gathering import documents, gather, refused, write
 from quire import Ledger, LocalRunner, Status, UsageError
 from quire.commit import names, protocol
-from quire.commit.entries import Commit, Coverage, DataFile, Published, Spec, Stats, Task, encode
+from quire.commit.entries import Commit, Coverage, DataFile, Pin, Published, Spec, Stats, Task, encode
 from quire.ledger import prometheus
 from quire.storage import Store, connect, memory
 
@@ -225,6 +225,14 @@ def test_an_old_pin_is_said_with_how_to_end_it(tmp_path: Path, monkeypatch: pyte
         assert found.line.endswith(f"quire ledger unpin {tmp_path}/out {pin}")
         Ledger(tmp_path / "out").checkpoint(spark=LocalRunner())
         assert kinds(quire.status(tmp_path / "out")) == ["old pins"], "a checkpoint knows the pin, and not its time"
+
+
+def test_a_pin_that_somebody_has_forged_is_no_command(tmp_path: Path) -> None:
+    gather(write(tmp_path / "in", documents(3)), tmp_path / "out")
+    store = connect(f"file://{tmp_path}/out", None)
+    store.put(names.entry(3), encode(Pin(version=2, id="x; rm -rf ~\n", time="2026-01-01T00:00:00+00:00")))
+    (line,) = quire.status(tmp_path / "out").advice
+    assert line.endswith(f"quire ledger unpin {tmp_path}/out 'x; rm -rf ~\\n'")
 
 
 def test_many_small_files_are_said_until_they_are_merged(tmp_path: Path) -> None:

@@ -326,7 +326,9 @@ def _upkeep(seen: Status, here: str, log: Log, table: Table | None) -> Iterator[
     pins = tuple(sorted(log.pins()))
     if pins and _past(seen.pin_age, PINNED):
         what = f"{_many(len(pins), 'pin')} open{_since(seen.pin_age)}, which holds superseded files"
-        yield Finding("old pins", what, f"If its reader is gone: quire ledger unpin {here} {pins[0]}", len(pins), names=pins[:5])
+        yield Finding(
+            "old pins", what, f"If its reader is gone: quire ledger unpin {here} {shlex.quote(pins[0])}", len(pins), names=pins[:5]
+        )
     if seen.mergeable >= SMALL_FILES and seen.small_share > SMALL_SHARE:
         what = f"{seen.small_files:,} of {seen.data_files:,} data files are small ({seen.small_share:.0%})"
         yield Finding("small files", what, f"Merge them: quire ledger compact {here}", seen.small_files)
