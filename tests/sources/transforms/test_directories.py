@@ -15,6 +15,7 @@ import quire
 from gathering import gather, look, refused, write
 from quire import Ledger
 from quire.errors import RefusedError, UsageError
+from quire.planning.pieces import Piece
 from quire.sources.transforms import directories
 
 HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
@@ -65,6 +66,15 @@ def test_directories_become_columns(kind: str, tmp_path: Path) -> None:
     assert rows_of(dest) == want(*range(15), *range(100, 115))
     with refused(RefusedError, 2, "partition_columns 'directories'"):
         gather(source, dest, transform=kind)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_many_directories_of_one_part_of_a_listing_stay_apart(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.planning.plan.pieces", lambda roots, *_, **__: [Piece(0, "", below=True)])
+    source = write(tmp_path / "in", {f"day={i}/1.{kind}": content(kind, id=[i]) for i in range(9)})
+    gather(source, tmp_path / "out", transform=kind, **MADE)
+    found = duckdb.sql(f"select id, day from read_parquet('{tmp_path}/out/part-*.parquet', hive_partitioning=false) order by id").fetchall()
+    assert found == [(i, i) for i in range(9)]
 
 
 def test_what_is_read_again_knows_its_directories(tmp_path: Path) -> None:
