@@ -315,14 +315,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks):
         """
         found = self._one(self.locate(path), version)
         found = members.one(found, self._keys(path), path)
-        part = next((x for x in found if x.state == "quarantined"), None)
-        if part is not None and any(x.state in GATHERED and x.data_file for x in found):
-            raise QuireError(
-                f"{part.document} is here but for a part from byte {part.start:,} on, which is quarantined ({part.reason}). Read the rest "
-                f"with quire.read(dest), and that part at its source."
-            )
-        if part is not None:
-            raise QuireError(f"{part.document} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
+        _check_taken(found)
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
         if together is not None and not ((spec := self._log.spec()) is None or spec.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(dest).")
@@ -465,6 +458,18 @@ class _Differs(ValueError):
 
 # Versions that say how long the file is: on a disk, of HDFS, and those of content. An object's etag may end with the number of its parts.
 _SIZED = re.compile(r"(?:-?[0-9]{1,20}|xxh3-128:[0-9a-f]+)-([0-9]{1,20})(?:-[0-9]+)?")
+
+
+def _check_taken(found: list[Location]) -> None:
+    """QuireError for a file that is in quarantine, or a part of it."""
+    part = next((x for x in found if x.state == "quarantined"), None)
+    if part is not None and any(x.state in GATHERED and x.data_file for x in found):
+        raise QuireError(
+            f"{part.document} is here but for a part from byte {part.start:,} on, which is quarantined ({part.reason}). Read the rest "
+            f"with quire.read(dest), and that part at its source."
+        )
+    if part is not None:
+        raise QuireError(f"{part.document} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
 
 
 def _check_whole(found: list[Location]) -> None:
