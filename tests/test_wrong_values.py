@@ -28,7 +28,7 @@ KAFKA = "kafka://127.0.0.1:1/t"
 # Left out: None is right there, and would start Spark; the number of a large job is only long.
 # BESIDE: others would wait for ever, or are called by quire and may raise.
 RIGHT = {("spark", type(None))}
-BESIDE = ("progress", "every", "max_runs")
+BESIDE = ("progress", "every", "max_runs", "outage")
 BUSY = {("quire.populate", "files"), ("quire.populate", "dirs"), ("quire.populate", "size"), ("quire.populate", "processes")}
 
 PARTS: tuple[Any, ...] = ("quire.committers", "quire.plots", pytest.param("quire.Table", marks=pytest.mark.seldom))

@@ -136,7 +136,8 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
     }  # Python has these otherwise
     assert set(options) - ours <= set(python)
     not_in_a_shell = "source dest spark progress storage_options source_options dest_options "
-    not_in_a_shell += {"process": "function", "load": "stop"}.get(verb, "keep_messages function_version")
+    not_in_a_shell += {"process": "function stop", "load": "stop", "plan": ""}.get(verb, "stop ")
+    not_in_a_shell += "keep_messages function_version" if verb in ("consolidate", "plan") else ""
     assert set(python) - set(options) == set(not_in_a_shell.split())
     defaults = every()[verb].make_context(verb, ["in", *(["function"] if verb == "process" else []), "out"]).params
     for name in set(options) - ours:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from quire import committers, skew
     from quire.consolidate import Plan, consolidate, plan
     from quire.engine.by_schema import SplitReport
-    from quire.engine.report import LoadReport, Report
+    from quire.engine.report import Gap, LoadReport, Report
     from quire.ledger import Ledger
     from quire.ledger.status import Status, status
     from quire.load import load
@@ -97,7 +97,7 @@ _HOMES = {
     for module, names in {
         "quire.consolidate": ("Plan", "consolidate", "plan"),
         "quire.engine.by_schema": ("SplitReport",),
-        "quire.engine.report": ("LoadReport", "Report"),
+        "quire.engine.report": ("Gap", "LoadReport", "Report"),
         "quire.ledger": ("Ledger",),
         "quire.ledger.status": ("Status", "status"),
         "quire.load": ("load",),
@@ -175,6 +175,7 @@ __all__ = [
     "EmitReport",
     "FileInfo",
     "FormatError",
+    "Gap",
     "Ledger",
     "LoadReport",
     "LocalRunner",

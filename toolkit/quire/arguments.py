@@ -111,6 +111,18 @@ def seconds(value: str | float, what: str) -> float:
         raise UsageError(f"{what}={quoted(value, 60)} {why}. Write for example '30 s', '1 min', '2 h' or '365 d'.")
 
 
+def format_span(span: float) -> str:
+    """Return a time span in its two largest units, as '2 h 10 min'; below a second with three digits."""
+    if span < 1:
+        return f"{span:.3g} s"
+    left, told = round(span), list[str]()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        n, left = divmod(left, size)
+        if n or told:
+            told.append(f"{n} {unit}" if n else "")
+    return " ".join(part for part in told[:2] if part)
+
+
 def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
     """A whole number in [least, most], or UsageError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -14,7 +15,7 @@ from quire.commit.log import Log
 from quire.engine import kinds, request
 from quire.engine.by_schema import gather_by_schema
 from quire.engine.driver import check_destination, check_found, check_spec, gather
-from quire.engine.loop import again, checked, repeat
+from quire.engine.loop import again, check_stop, checked, repeat
 from quire.engine.report import Report, changed_since, hidden_names
 from quire.engine.request import Request, Settings, build, shows
 from quire.errors import UsageError, about, printable
@@ -41,7 +42,8 @@ SHOWN = 300  # characters of columns that a plan shows
 @interruptible
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
-    progress: bool | Callable[[ProgressEvent], object] = True, operation: str | None = None, **settings: Unpack[Settings],
+    outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True, stop: threading.Event | None = None,
+    operation: str | None = None, **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
@@ -110,6 +112,9 @@ def consolidate(
                  out: as before; at first "1 hour", in S3 and in Azure without directories none
     exports      ("delta", "iceberg"): from now on it is a table of these formats, too, over the same files, in step with each commit
     every, max_runs   again and again, "1 min" apart, until a signal (which lets the commit under way end) or `max_runs`
+    outage       how long a store may be away before the call ends, "1 h": until then it tries again, with pauses of at most a minute,
+                 and the report tells of the `gaps`. Left out: with `every` "1 d" once a first run has gone well, else not at all
+    stop         a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
     storage_options, source_options, dest_options   for the stores
     progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the
                  call as an interrupt does: nothing is lost, and the next call goes on with the job
@@ -118,13 +123,14 @@ def consolidate(
     """
     request.check_names(settings)
     settings = settled(source, settings)
-    times, bars = again(every, max_runs), Progress(progress)
+    check_stop(stop)
+    times, bars = again(every, max_runs, outage), Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, waits=every is not None, **settings), operation)
     runner = runner_of(spark, made.store(), made.roots)
     if made.selection.schema:
         return checked(made, gather_by_schema(made, runner, bars))
-    return repeat(made, runner, bars, times)
+    return repeat(made, runner, bars, times, stop=stop)
 
 
 @shows(build, "waits", "of_splits", "split_by_schema")

@@ -13,7 +13,7 @@ from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
 from quire.engine.exports import step as exporting
 from quire.engine.loader import LoadCall, LoadRequest
-from quire.engine.loop import again, repeat
+from quire.engine.loop import again, check_stop, repeat
 from quire.engine.report import LoadReport
 from quire.engine.request import shows
 from quire.engine.take_up import Identity
@@ -26,7 +26,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.sources import decoders, transforms
 from quire.sources.kafka import records
 from quire.sources.kafka import topics as kafka
-from quire.sources.kafka.client import cluster_of, library
+from quire.sources.kafka.client import library
 from quire.sources.kafka.records import BatchFunction, Loading
 from quire.sources.kafka.start import Start
 from quire.sources.kafka.topics import is_kafka
@@ -160,7 +160,8 @@ def check(
 @interruptible
 def load(
     source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, every: str | float | None = None,
-    max_runs: int | None = None, progress: bool | Callable[[ProgressEvent], object] = True, stop: threading.Event | None = None,
+    max_runs: int | None = None, outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
+    stop: threading.Event | None = None,
     **settings: Unpack[LoadSettings],
 ) -> LoadReport:  # fmt: skip
     r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
@@ -182,6 +183,7 @@ def load(
     until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
                   text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
     every, max_runs   again and again, "10 s" apart, until a signal (which lets the commit under way end) or `max_runs`
+    outage        how long brokers or the store may be away before the call ends, "1 h": as in `quire.consolidate`
     format        "parquet" | "lines": the values, each ended by a newline
     newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
     schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
@@ -205,12 +207,9 @@ def load(
     """
     request.check_names(settings, LoadSettings)
     call = check(source, dest, transform, every=every, **settings)
-    if stop is not None and not isinstance(stop, threading.Event):
-        raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
-    times, bars = again(every, max_runs), Progress(progress, "range")
+    check_stop(stop)
+    times, bars = again(every, max_runs, outage), Progress(progress, "range")
     runner = runner_of(spark, call.request.store(), call.request.roots)
-    with about("source"):
-        cluster_of(call.request.topics.servers, call.request.topics.options).reach()
     found = repeat(call.request, runner, bars, times, functools.partial(call.decided, bars), call.told, stop)
     assert isinstance(found, LoadReport)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from quire.coverage.live import live
 from quire.engine import request
 from quire.engine.closers import Reduce
 from quire.engine.driver import check_destination, check_spec
-from quire.engine.loop import again, repeat
+from quire.engine.loop import again, check_stop, repeat
 from quire.engine.report import Report
 from quire.engine.request import Request, shows
 from quire.errors import UsageError, about, choose
@@ -55,7 +56,8 @@ SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
     schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,
-    max_runs: int | None = None, progress: bool | Callable[[ProgressEvent], object] = True, operation: str | None = None, **settings: Any,
+    max_runs: int | None = None, outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
+    stop: threading.Event | None = None, operation: str | None = None, **settings: Any,
 ) -> Report:  # fmt: skip
     """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
 
@@ -96,14 +98,15 @@ def process(
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
     request.check_names(settings)
     settings["waits"] = every is not None
-    times, bars = again(every, max_runs), Progress(progress)
+    check_stop(stop)
+    times, bars = again(every, max_runs, outage), Progress(progress)
     call = check(
         source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, operation=operation,
         **settings,
     )  # fmt: skip
     made = call.request
     bars.what = call.what
-    return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided)
+    return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided, stop=stop)
 
 
 def check(

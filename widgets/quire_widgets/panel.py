@@ -292,7 +292,7 @@ class ConsolidationPanel(CancelForm):
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    for name in ("every", "max_runs", "progress"):
+    for name in ("every", "max_runs", "outage", "progress", "stop"):
         if name in settings:
             raise UsageError(f"{name}= is not for a panel, which runs once and shows how far it is. Call quire.consolidate with it.")
     check_names(settings)

@@ -31,7 +31,7 @@ from quire.cli.lab import LAB
 from quire.cli.load import OFFSETS, emit, load, without_secrets
 from quire.cli.pages import PAGES
 from quire.cli.parquet import PARQUET, parquet_options
-from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, QUIET, as_line, frame, show, shown, spark_of
+from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, OUTAGE, QUIET, as_line, frame, show, shown, spark_of
 from quire.cli.status import status
 from quire.cli.upkeep import UPKEEP
 from quire.engine.loop import again
@@ -112,6 +112,7 @@ _ROWS = [
 _AGAIN = [
     click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C."),
     click.option("--max-runs", type=int, help="With --every: how often."),
+    OUTAGE,
     AS_JSON,
     QUIET,
 ]
@@ -181,15 +182,17 @@ def cli() -> None:
 @cli.command()
 @_options(*_PLACES, *_JOB, *_ROWS, SPLIT, *_AGAIN)
 def consolidate(
-    source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
-) -> None:
+    source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, outage: str | None, as_json: bool, quiet: bool,
+    **given: Any,
+) -> None:  # fmt: skip
     """Gather the files below SOURCE… into large files below DEST."""
     settings, master = _settings(given)
     settings = settled(_source(source), settings)
-    again(every, max_runs)
+    again(every, max_runs, outage)
+    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage}
     _check_first(source, dest, {**settings, "waits": every is not None})
     with spark_of(master) as spark, shown(as_json):
-        show(quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
+        show(quire.consolidate(_source(source), dest, spark=spark, progress=not quiet, **times, **settings), as_json)
 
 
 @cli.command()
@@ -232,16 +235,18 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
 @_options(*_JOB[2:], *_AGAIN)  # without transform and format
 def process(
-    source: tuple[str, ...], function: str, dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
-) -> None:
+    source: tuple[str, ...], function: str, dest: str, every: str | None, max_runs: int | None, outage: str | None, as_json: bool,
+    quiet: bool, **given: Any,
+) -> None:  # fmt: skip
     """Call FUNCTION (module:name or file.py:name) once for each split of the files below SOURCE…; gather its rows below DEST."""
     settings, master = _settings(given)
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
-    again(every, max_runs)
+    again(every, max_runs, outage)
+    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage}
     check(_source(source), dest, work, waits=every is not None, **settings)
     with spark_of(master) as spark, shown(as_json):
-        report = quire.process(_source(source), dest, work, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
+        report = quire.process(_source(source), dest, work, spark=spark, progress=not quiet, **times, **settings)
         show(report, as_json)
 
 

@@ -11,7 +11,20 @@ import quire
 from quire.cli.decoding import decoding, words
 from quire.cli.function import function_of
 from quire.cli.parquet import PARQUET, parquet_options
-from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of, store_options
+from quire.cli.show import (
+    AS_JSON,
+    KAFKA_OPTION,
+    KAFKA_SECRET,
+    MASTER,
+    OUTAGE,
+    QUIET,
+    frame,
+    kafka_options,
+    show,
+    shown,
+    spark_of,
+    store_options,
+)
 from quire.engine.loop import again
 from quire.load import check
 from quire.sources.kafka.topics import hides
@@ -67,21 +80,23 @@ def _until(text: str | None) -> Any:
 @PARQUET
 @click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
+@OUTAGE
 @KAFKA_OPTION
 @KAFKA_SECRET
 @MASTER
 @AS_JSON
 @QUIET
-def load(source: str, dest: str, max_runs: int | None, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def load(source: str, dest: str, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Load the topics of SOURCE, kafka://host:9092/topic[,topic…], into data files below DEST, each record once."""
     options = kafka_options(given.pop("options"), given.pop("secrets"))
     function = None if (transform := given.pop("transform")) is None else function_of(transform)
+    times = {name: given.pop(name) for name in ("max_runs", "outage")}
     settings = {**words(given), **given, "until": _until(given["until"]), "source_options": options}
     settings["parquet_options"] = parquet_options(given["parquet_options"])
-    again(given["every"], max_runs)
+    again(given["every"], **times)
     check(source, dest, function, **settings)  # a wrong argument is said at once, not after Spark's start
     with spark_of(master) as spark, shown(as_json):
-        show(quire.load(source, dest, function, spark=spark, max_runs=max_runs, progress=not quiet, **settings), as_json)
+        show(quire.load(source, dest, function, spark=spark, progress=not quiet, **times, **settings), as_json)
 
 
 @click.command()

@@ -18,6 +18,7 @@ WIDE = 120  # characters of a column, at most
 _FLAGS: dict[str, Any] = {"true": True, "false": False}
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+OUTAGE = click.option("--outage", help="How long a store may be away before the call ends ('1 h'); default: with --every 1 d, else not.")
 QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
 MASTER = click.option("--master", help="Spark's master; default: local[*].")
 KAFKA_OPTION = click.option(

@@ -265,7 +265,7 @@ class _Call:
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             quarantined_before=self.quarantined, instant=done.instant,
-            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log),
+            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), gaps=(), gap_count=0,
         )  # fmt: skip
 
 

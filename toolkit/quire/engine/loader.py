@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from quire.commit import protocol
 from quire.commit.entries import OFFSETS
@@ -58,6 +58,10 @@ class LoadRequest(Request):
         assert isinstance(found, Topics)
         return found
 
+    def anew(self) -> Self:
+        """The same with nothing held that was read before."""
+        return replace(super().anew(), known=Known())
+
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
         """The offsets to plan; nothing is gathered in two versions."""
         loading = self.convert.loading
@@ -85,15 +89,19 @@ class LoadCall:
     notes: list[str] = field(default_factory=list)
     job: LoadRequest | None = None  # of the run under way
 
-    def decided(self, bars: Progress, _: Request) -> LoadRequest:
+    def decided(self, bars: Progress, request: Request) -> LoadRequest:
         """The job of a run: topics with their ids, the stable ends, and the columns of the rows."""
-        request, self.notes = self.request, []
+        assert isinstance(request, LoadRequest)
+        self.notes = []
+        cluster = cluster_of(request.topics.servers, request.topics.options)
+        if self.job is None:
+            with about("source"):
+                cluster.reach()
         store = request.store()
         with about("dest"):
             check_destination(store, request.allow_nonempty)
             log = request.held.read(store)
             self._check_owner(log)
-        cluster = cluster_of(request.topics.servers, request.topics.options)
         with about("source"):
             topics, keys = self._found(cluster, bars)
             check_cluster(log, topics, request.shown)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
 
 from quire.arguments import refuse_needless, seconds, whole
+from quire.engine import outages
 from quire.engine.driver import gather
+from quire.engine.outages import A_DAY, NONE, Allowed, Outages
 from quire.engine.report import Report
 from quire.engine.request import Request
-from quire.errors import AllQuarantined
+from quire.errors import AllQuarantined, QuireError, UsageError, quoted
 from quire.interrupts import raised
 from quire.progress import Progress
 from quire.spark.runner import Runner
@@ -21,18 +23,30 @@ from quire.spark.runner import Runner
 
 @dataclass(frozen=True)
 class Again:
-    """How a call is repeated: `pause` seconds between two runs (None: one run), and how many runs there are (None: until a signal)."""
+    """How a call is repeated: `pause` seconds between two runs (None: one run), and how many runs there are (None: until a signal).
+
+    `allowed` says how long an outage may last.
+    """
 
     pause: float | None = None
     runs: int | None = None
+    allowed: Allowed = NONE
 
 
-def again(every: str | float | None, max_runs: int | None) -> Again:
+def again(every: str | float | None, max_runs: int | None, outage: str | float | None = None) -> Again:
     """The same of a call's arguments; UsageError for a wrong one, which is said before Spark starts."""
     refuse_needless({"max_runs": max_runs}, {"every=": every is not None})
+    allowed = None if outage is None else Allowed(seconds(outage, "outage"))
     if every is None:
-        return Again()
-    return Again(seconds(every, "every"), None if max_runs is None else whole(max_runs, "max_runs", 1))
+        return Again(allowed=allowed or NONE)
+    runs = None if max_runs is None else whole(max_runs, "max_runs", 1)
+    return Again(seconds(every, "every"), runs, allowed or Allowed(A_DAY, proven=True))
+
+
+def check_stop(stop: object) -> None:
+    """UsageError for what cannot end a call."""
+    if stop is not None and not isinstance(stop, threading.Event):
+        raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
 
 
 def repeat(
@@ -43,26 +57,44 @@ def repeat(
     """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
 
     Raises AllQuarantined if nothing of the input could be processed; of a call that runs again and again that is said, and it goes on.
+    What fails so that the next run goes on (exit code 3) is an outage, which is waited for as long as `again` allows.
 
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
-    bars.stop = stop
-    pause, runs = again.pause, again.runs
-    if pause is None:
-        return checked(request, told(gather(decide(request), runner, bars)))
-    with until_signal(stop) as stopped:
-        bars.stop = stopped
+    bars.stop, loops, runs = stop, again.pause is not None, again.runs
+    away, report = Outages(again.allowed, bars, request.shown), None
+    with until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
+        bars.stop = stopped if loops else stop
         while True:
-            report = told(gather(decide(request), runner, bars, waits=True))
-            if report.jobs:  # of a run that found nothing new there is nothing to say
-                bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}")
-                try:
-                    checked(request, report)
-                except AllQuarantined as e:
-                    bars.say(f"{e} The next run goes on.", always=True)
+            began = outages.clock()
+            try:
+                report = told(gather(decide(request), runner, bars, waits=loops))
+            except QuireError as e:
+                if not outages.pause(stopped, away.met(e, worked=report is not None)):
+                    request = request.anew()
+                    continue
+                if report is None:
+                    raise
+                return away.noted(report)
+            away.over(began)
+            report = away.noted(report)
+            if again.pause is None:
+                return checked(request, report)
+            _say(request, report, bars)
             runs = None if runs is None else runs - 1
-            if runs == 0 or stopped.wait(pause):
+            if runs == 0 or stopped.wait(again.pause):
                 return report
+
+
+def _say(request: Request, report: Report, bars: Progress) -> None:
+    """A line of a run; of one that found nothing new there is nothing to say."""
+    if not report.jobs:
+        return
+    bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}")
+    try:
+        checked(request, report)
+    except AllQuarantined as e:
+        bars.say(f"{e} The next run goes on.", always=True)
 
 
 def checked(request: Request, report: Report) -> Report:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from quire import display
-from quire.arguments import format_size
+from quire.arguments import format_size, format_span
 from quire.commit.retire import Superseded
 from quire.coverage.superseded import NOT_TAKEN
 from quire.errors import AllQuarantined, printable
@@ -29,6 +29,27 @@ def changed_since(dest: str, source: str, *, reduce: bool = False) -> str:
     """The line that says which calls name the changed files, and take them in."""
     how = "after ledger.forget(where='commit = …') the next call" if reduce else "on_change='reprocess'"
     return f"changed since: {named(dest, source)}; {how} reads their new content"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which a call could do nothing, since a store or a broker was away, and which it has outlived.
+
+    began     when the first run failed, in UTC: "2026-11-22T08:00:00"
+    seconds   until the run began that went well again
+    away      what was away, in the words of the error
+
+        report = quire.load("kafka://host:9092/topic", "/data/events", every="10 s", max_runs=3)
+        for gap in report.gaps:
+            print(gap.began, gap.seconds, gap.away)
+    """
+
+    began: str
+    seconds: float
+    away: str
+
+    def __str__(self) -> str:
+        return f"{format_span(self.seconds)} from {self.began} UTC: {self.away}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,7 @@ class Report:
                       hold them: readers of the directory count their rows twice
     exports           each format in which other readers find the destination, with the version that it offers
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
+    gaps              outages that the call has outlived, each a `quire.Gap`; of very many the last ones, `gap_count` in all its runs
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
         report.checked()                        # raises AllQuarantined if nothing could be processed
@@ -108,6 +130,8 @@ class Report:
     superseded_held: int = 0
     pins: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    gap_count: int = 0
 
     @property
     def all_quarantined(self) -> bool:
@@ -131,6 +155,9 @@ class Report:
     def _first(self) -> dict[str, object]:
         """The line that comes first, where nothing could be processed."""
         return {"ALL QUARANTINED": self.failure} if self.failure else {}
+
+    def _outages(self) -> dict[str, object]:
+        return {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
 
     def _loud(self) -> str:
         return "all_quarantined=True, " if self.failure else ""
@@ -177,6 +204,7 @@ class Report:
         }  # fmt: skip
         rows |= {name: f"{count:,}" for name, count in counts.items() if count}
         rows |= {"hidden, ignored": hidden_names(self.hidden)} if self.hidden else {}
+        rows |= self._outages()
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} {self.noun}/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict
@@ -291,6 +319,7 @@ class LoadReport(Report):
             rows["deferred (topic deleted or recreated)"] = f"{len(self.deferred):,}"
         if self.retries:
             rows["retries"] = f"{self.retries:,}"
+        rows |= self._outages()
         rows["seconds"] = f"{self.seconds:.1f} ({self.records_per_second:,.0f} records/s)"
         rows["version"] = self.version
         return rows

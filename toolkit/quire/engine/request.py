@@ -9,7 +9,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
@@ -102,6 +102,10 @@ class Request:
     def store(self, on_retry: OnRetry = silent) -> Store:
         """The destination; `on_retry` is called at what is tried again."""
         return connect(self.dest, self.dest_options, on_retry)
+
+    def anew(self) -> Self:
+        """The same with nothing held that was read before, as after an outage."""
+        return dataclasses.replace(self, held=Held())
 
     def named(self, spec: Spec | None = None, **intent: Any) -> Request:
         """The same, as another job: of which these words are said, and which is meant by these intentions, too."""

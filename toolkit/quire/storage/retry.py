@@ -31,20 +31,33 @@ def silent(_: str) -> None:
 
 
 class Patience:
-    """The backoff: waits after each failure in a row, and raises when they have lasted too long."""
+    """The backoff: waits after each failure in a row, and raises when they have lasted too long.
 
-    def __init__(self, on_retry: OnRetry = silent) -> None:
-        self.on_retry = on_retry
+    `lasts`: seconds from the first failure on until no further try begins; `longest`: of a pause.
+    """
+
+    def __init__(self, on_retry: OnRetry = silent, lasts: float | None = None, longest: float = LONGEST) -> None:
+        self.on_retry, self.lasts, self.longest = on_retry, PATIENCE if lasts is None else lasts, longest
         self.tries, self.began = 0, 0.0
+
+    @property
+    def took(self) -> float:
+        """Seconds since the first failure."""
+        return clock() - self.began if self.tries else 0.0
+
+    def pausing(self, least: float = 0.0) -> float | None:
+        """The seconds to wait after one more failure, `least` or more; None: no further try should begin."""
+        self.tries += 1
+        self.began = self.began if self.tries > 1 else clock()
+        doubled = FIRST * 2 ** min(self.tries - 1, 30)
+        pausing = max(least, min(doubled, self.longest) * random.uniform(0.5, 1))
+        return None if self.took + pausing > self.lasts else pausing
 
     def wait(self, e: TransientError) -> None:
         """Wait before the next try. Raises TransientError, with what was tried, when there should be none."""
-        self.tries += 1
-        self.began = self.began if self.tries > 1 else clock()
-        pausing = max(e.wait, min(FIRST * 2 ** (self.tries - 1), LONGEST) * random.uniform(0.5, 1))
-        took = clock() - self.began
-        if took + pausing > PATIENCE:
-            raise TransientError(f"{e} (tried {self.tries} times in {took:.0f} s)") from e
+        pausing = self.pausing(e.wait)
+        if pausing is None:
+            raise TransientError(f"{e} (tried {self.tries} times in {self.took:.0f} s)") from e
         self.on_retry(f"{e}: trying again in {pausing:.1f} s")
         pause(pausing)
 

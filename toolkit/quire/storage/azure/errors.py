@@ -135,7 +135,7 @@ def _not_authentic(said: ErrorBody, account: AzureAccount) -> str:
     if abs(said.skew) > SKEW or "date header too old" in words:
         return f"this machine's clock is wrong by more than {SKEW // 60} minutes, says {account.host}. Set the clock"
     if account.expired or "specified time frame" in words:
-        return f"the SAS for the account {account.name!r} has expired, or does not hold yet. Ask for a new one"
+        return f"the SAS for the account {account.name!r} has expired, or does not hold yet. Ask for a new one, and give it as sas_token"
     return f"the account {account.name!r} does not take this key or signature. Copy it again: account_key, sas_token or connection_string"
 
 
