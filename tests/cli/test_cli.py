@@ -58,7 +58,7 @@ COMMANDS = [
     "table bulk-insert", "table delete", "table snapshot", "table changes", "table compact", "table clean", "table savepoint",
     "table savepoints", "table stats", "table timeline", "table doctor", "table history", "table remove-leftovers",
     "table insert-overwrite", "table cluster", "table delete-partitions", "table rollback", "table restore", "table archive",
-    "table maintain", "emit", "table sync-metastore",
+    "table maintain", "emit", "table sync-metastore", "run",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Loops outlive outages of stores, on a clock that a test turns: each gap is told once, and what is no outage ends the loop at once."""
+"""Loops outlive outages of stores, on a clock that a test turns: each gap is told once, and what is not an outage ends the loop at once."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ ENDS = (UsageError("wrong"), RefusedError("lost"), DataLossError("gone"), TooMan
 
 
 @pytest.mark.parametrize("error", [*ENDS, ZeroDivisionError("ours")], ids=lambda e: type(e).__name__)
-def test_what_is_no_outage_ends_a_loop_at_once(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_what_is_not_an_outage_ends_a_loop_at_once(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     source, gather = write(tmp_path / "in", documents(9)), driver._rounds
 
     def failing(*args: Any, **more: Any) -> Any:

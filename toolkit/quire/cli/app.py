@@ -31,6 +31,7 @@ from quire.cli.lab import LAB
 from quire.cli.load import OFFSETS, emit, load, without_secrets
 from quire.cli.pages import PAGES
 from quire.cli.parquet import PARQUET, parquet_options
+from quire.cli.run import run
 from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, OUTAGE, QUIET, as_line, frame, show, shown, spark_of
 from quire.cli.status import status
 from quire.cli.upkeep import UPKEEP
@@ -469,6 +470,7 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 
 
 cli.add_command(load)
+cli.add_command(run)
 cli.add_command(emit)
 cli.add_command(status)
 for command in (*UPKEEP, *PAGES, *OFFSETS):

@@ -57,7 +57,7 @@ def repeat(
     """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
 
     Raises AllQuarantined if nothing of the input could be processed; of a call that runs again and again that is said, and it goes on.
-    What fails so that the next run goes on (exit code 3) is an outage, which is waited for as long as `again` allows.
+    A failure after which the next run goes on (exit code 3) is an outage, which is waited for as long as `again` allows.
 
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """

@@ -55,7 +55,7 @@ class Outages:
     def met(self, e: QuireError, *, worked: bool) -> float:
         """The seconds until the next try after a run that has failed; `worked`: one before has gone well.
 
-        Raises the error where it is no outage, or where the outage has lasted too long.
+        Raises the error where it is not an outage, or where the outage has lasted too long.
         """
         if e.exit_code != QuireError.exit_code or not self._allowed.seconds or (self._allowed.proven and not worked):
             raise e

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -90,6 +91,18 @@ class Phase:
     def update(self, n: int = 1) -> None:
         """It has come so much further; 0 only looks whether the caller wants to stop."""
         self.to(self.step.done + n, tasks=self.step.tasks, files=self.step.files)
+
+
+class Listener(ABC):
+    """A `progress` function that is also told each line that the user should know, in whatever thread the call runs."""
+
+    @abstractmethod
+    def __call__(self, step: ProgressEvent) -> object:
+        """Where the call is."""
+
+    @abstractmethod
+    def say(self, text: str, *, always: bool) -> None:
+        """One line; `always`: also where nobody looks."""
 
 
 class Progress:
@@ -176,7 +189,9 @@ class Progress:
     def say(self, text: str, *, always: bool = False) -> None:
         """One line about something that the user should know while it runs; `always`: also where nobody looks, as in a service's log."""
         self._run.said(text)
-        if always or (self.show is True and (sys.stderr.isatty() or _in_kernel())):
+        if isinstance(self.show, Listener):
+            self.show.say(text, always=always)
+        elif always or (self.show is True and (sys.stderr.isatty() or _in_kernel())):
             from tqdm import tqdm
 
             tqdm.write(text, file=sys.stderr)

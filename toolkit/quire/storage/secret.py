@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from quire.errors import UsageError, scrub
@@ -17,10 +18,12 @@ from quire.errors import UsageError, scrub
 class Secret:
     """A value that is looked up where it is used; its repr and its pickle hold the name alone."""
 
-    source: str | Callable[[], object]
+    source: str | Path | Callable[[], object]
 
     def value(self) -> object:
-        """The value of the variable or the provider, in this process. Raises UsageError if it is empty."""
+        """The value of the variable, the file or the provider, in this process. Raises UsageError if it is empty."""
+        if isinstance(self.source, Path):
+            return self._read(self.source)
         if isinstance(self.source, str):
             if found := os.environ.get(self.source):
                 return found
@@ -37,22 +40,37 @@ class Secret:
             raise UsageError(f"{self!r} gave nothing {_here()}. Let the function return the value.")
         return given
 
+    def _read(self, path: Path) -> str:
+        try:
+            found = path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as e:
+            raise UsageError(
+                f"the file of {self!r} cannot be read {_here()}: {getattr(e, 'strerror', None) or 'it is not UTF-8'}."
+            ) from None
+        if not found:
+            raise UsageError(f"the file of {self!r} is empty {_here()}. Write the value into it.")
+        return found
+
     def __repr__(self) -> str:
-        name = repr(self.source) if isinstance(self.source, str) else getattr(self.source, "__qualname__", type(self.source).__name__)
+        simple = isinstance(self.source, str | Path)
+        name = repr(str(self.source)) if simple else getattr(self.source, "__qualname__", type(self.source).__name__)
         return f"quire.secret({scrub(name, 100)})"
 
 
-def secret(source: str | Callable[[], object]) -> Secret:
-    """An option's value by its `source`: the name of a variable of the environment, or a function that gives it.
+def secret(source: str | Path | Callable[[], object]) -> Secret:
+    """An option's value by its `source`: the name of a variable of the environment, a `pathlib.Path` of a file with it, or a function.
 
-    It is looked up on the driver and in each task, whenever a store is opened there, so it must be found in both places; what travels
-    is the name, or the function. A source that is neither, or that has no value there, raises UsageError.
+    It is looked up on the driver and in each task, whenever a store is opened there, so it must be found in both places, and a newer value
+    of the file or the function is taken; what travels is the name, or the function. A source that is none of these, or that has no value
+    there, raises UsageError.
     `storage_options={"account_key": quire.secret("AZURE_KEY")}`.
     """
-    if not callable(source) and not (isinstance(source, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", source)):
+    named = isinstance(source, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", source)
+    if not callable(source) and not isinstance(source, Path) and not named:
         # It is not repeated: it may be the secret itself.
         raise UsageError(
-            f"quire.secret() takes the name of a variable or a function without arguments, and this {type(source).__name__} is neither."
+            f"quire.secret() takes the name of a variable, a pathlib.Path, or a function without arguments, and this "
+            f"{type(source).__name__} is none of them."
         )
     return Secret(source)
 

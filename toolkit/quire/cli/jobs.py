@@ -1,0 +1,191 @@
+"""The file of `quire run`: which loops there are. A mistake in it is one line that names the file, the job, the key and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import quire
+from quire.arguments import seconds
+from quire.cli.function import function_of
+from quire.engine import request
+from quire.engine.loop import again
+from quire.errors import QuireError, UsageError, choose, hide, quoted
+from quire.load import check as check_load
+from quire.process import check as check_process
+from quire.sniff import settled
+from quire.sources import transforms
+from quire.table.into import into
+
+TIMES = ("every", "max_runs", "outage")
+OURS = ("spark", "progress", "stop")  # keywords that the process itself gives
+OPTIONS = ("storage_options", "source_options", "dest_options")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A verb that a job may name: its keywords that take functions, and its check, which reads nothing that is to be gathered."""
+
+    verb: Callable[..., quire.Report]
+    functions: tuple[str, ...]
+    check: Callable[..., object]
+
+    def keywords(self) -> dict[str, inspect.Parameter]:
+        """The keywords that a job may say, by their names."""
+        return {name: p for name, p in inspect.signature(self.verb).parameters.items() if name not in OURS}
+
+
+def _check_consolidate(source: Any, dest: Any, *, every: Any = None, operation: str | None = None, **settings: Any) -> None:
+    into(request.build(source, dest, waits=every is not None, **settled(source, settings)), operation)
+
+
+def _check_process(*, every: Any = None, **settings: Any) -> None:
+    check_process(**settings, waits=every is not None)
+
+
+CALLS = {
+    "consolidate": Call(quire.consolidate, ("transform",), _check_consolidate),
+    "process": Call(quire.process, ("function", "reduce"), _check_process),
+    "load": Call(quire.load, ("transform",), check_load),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One loop: a verb and its keywords. `key` differs where another job has its name."""
+
+    name: str
+    call: str
+    settings: Mapping[str, Any] = field(repr=False)
+    restart: float | None  # seconds of the longest pause before it begins again after an error; None: it does not
+    key: str = field(repr=False)
+
+    def run(self, **ours: Any) -> quire.Report:
+        """Run it, with what the process gives: `spark`, `progress` and `stop`."""
+        return CALLS[self.call].verb(**self.settings, **ours)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The content of a file: jobs by their names, and the settings of their Spark session."""
+
+    jobs: Mapping[str, Job]
+    spark: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read(file: Path) -> Jobs:
+    """The jobs of a file, checked without running. Raises UsageError in one line."""
+    shown = str(file)
+    try:
+        found = tomllib.loads(file.read_text("utf-8"))
+    except OSError as e:
+        raise UsageError(f"{shown} cannot be read: {e.strerror}. Give the file of the jobs.") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as e:
+        raise UsageError(f"{shown} is not TOML: {e}. Repair that place.") from e
+    try:
+        for key in found:
+            choose(key, ("jobs", "spark"), "key")
+        jobs, spark = _table(found.get("jobs", {}), "jobs"), _table(found.get("spark", {}), "spark")
+        if not jobs:
+            raise UsageError("it has no jobs. Write one as a table: [jobs.NAME], with call, source and dest.")
+    except UsageError as e:
+        raise UsageError(f"{shown}: {e}") from e
+    return Jobs({name: _job(shown, file.absolute().parent, name, given) for name, given in jobs.items()}, _flat(spark))
+
+
+def _table(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{key!r} is not a table. Write [{key}…] above its keys.")
+    return value
+
+
+def _check_key(key: str, known: Iterable[str], more: str) -> None:
+    if key not in (names := list(known)):
+        near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+        raise UsageError(f"it is not known. {f'Did you mean {near[0]}?' if near else f'{more} names those that are.'}")
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Spark's settings by their dotted names, which TOML reads as tables in tables unless they are quoted."""
+    found = dict[str, Any]()
+    for name, value in table.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def _job(file: str, folder: Path, name: str, given: Any) -> Job:
+    key = ""
+    try:
+        given, key = dict(_table(given, f"jobs.{name}")), "call"
+        call = CALLS[choose(given.pop("call", None), CALLS, "call")]
+        which = next(verb for verb, other in CALLS.items() if other is call)
+        keywords = call.keywords()
+        for key in given:
+            _check_key(key, (*keywords, "restart"), f"help(quire.{which})")
+        for key in (word for word, p in keywords.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD):
+            if key not in given:
+                raise UsageError(f"it is missing. Write {key} = '…'.")
+        key = "restart"
+        restart = seconds(given.pop("restart"), key) if "restart" in given else None
+        written = json.dumps({"call": which, "restart": restart, **given}, sort_keys=True, default=str)
+        for key in OPTIONS:
+            if key in given:
+                given[key] = _options(given[key], folder)
+        for key in call.functions:
+            if isinstance(text := given.get(key), str) and (":" in text or key != "transform" or which == "load"):
+                given[key] = function_of(text)
+        functions = [transforms.identity(value, given.get("function_version")) for value in given.values() if callable(value)]
+        key = "source"
+        given[key] = _sources(given[key])
+        key = ""
+        _check(call, given)
+    except UsageError as e:
+        at = e.argument if isinstance(given, dict) and e.argument in given else key
+        raise UsageError(f"{file}: job {name!r}, {f'key {at!r}: ' if at else ''}{e}") from e
+    return Job(name, which, given, restart, json.dumps([written, functions]))
+
+
+def _check(call: Call, given: Mapping[str, Any]) -> None:
+    """As the call itself checks; a store that does not answer now is not a mistake of the file's."""
+    again(*(given.get(name) for name in TIMES))
+    try:
+        call.check(**{name: value for name, value in given.items() if name not in ("max_runs", "outage")})
+    except UsageError:
+        raise
+    except QuireError:
+        return  # the job itself meets it, and says so
+
+
+def _options(given: Any, folder: Path) -> dict[str, Any]:
+    """Options, in which secrets stand by reference: { env = "NAME" } or { file = "path" }."""
+    found = dict[str, Any]()
+    for name, value in (given if isinstance(given, dict) else {}).items():
+        if isinstance(value, dict) and len(value) == 1 and value.keys() <= {"env", "file"} and isinstance(next(iter(value.values())), str):
+            found[name] = quire.secret(value["env"]) if "env" in value else quire.secret(folder / value["file"])
+        elif isinstance(value, str) and hide(text := f"{name}={value}") != text:
+            raise UsageError(
+                f"{name!r} looks like a secret that is written out. Refer to it: {{ env = 'VARIABLE' }} or {{ file = 'path' }}."
+            )
+        else:
+            found[name] = value
+    if not isinstance(given, dict):
+        raise UsageError(f"options are a table of names and values, not {quoted(given)}.")
+    return found
+
+
+def _sources(given: Any) -> Any:
+    """A source, or a list of them; [url, options] in a list is a pair."""
+    if not isinstance(given, list):
+        return given
+    return [(one[0], one[1]) if isinstance(one, list) and len(one) == 2 and isinstance(one[1], dict) else one for one in given]
+
+
+def listed(jobs: Iterable[Job]) -> str:
+    """Jobs in a few words: `events (load), logs (consolidate)`."""
+    return ", ".join(f"{job.name} ({job.call})" for job in jobs)
