@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     import quire
 
 
-def rows(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+def rows(_: quire.Split, content: bytes) -> list[dict[str, Any]]:
     """One row a word."""
     return [{"word": word, "n": n} for word, n in Counter(content.decode().split()).items()]

@@ -111,7 +111,14 @@ def slow(place: Path, seconds: float = 1.0, **keys: Any) -> str:
     """A job whose function takes its time for each of three files; the file `begun` is there once it has begun."""
     (place / "slow.py").write_text(SLOW.format(begun=str(place / "begun"), seconds=seconds))
     places = {"source": write(place / "in-slow", documents(3)), "dest": place / "out-slow"}
-    given = {"call": "process", "function": f"{place}/slow.py:rows", "schema": "name string", "every": "1 h", **places}
+    given = {
+        "call": "process",
+        "function": f"{place}/slow.py:rows",
+        "function_version": "1",
+        "schema": "name string",
+        "every": "1 h",
+        **places,
+    }
     return table("slow", **{**given, **keys})
 
 

@@ -145,6 +145,13 @@ MUTANTS = (
     m("writers of many directories hold what they like", "formats/folders.py", "        if self._held > HELD:", "        if False:", first="tests/test_growth.py"),
     m("a job that can never be done stays open", JOBS, "                _refuse(log, job, refused)\n", "                raise RefusedError(refused.text)\n", first="tests/load/test_load_edges.py"),
     m("the rows of each data file are looked for anew", CARRY, "        if held != self._held:\n", "        if True:\n", first="tests/test_growth.py::test_no_object_is_read_again_for_each_of_many_data_files"),
+    # loops that outlive outages
+    m("what is not an outage is waited for", "engine/outages.py", "if e.exit_code != QuireError.exit_code or not", "if not", first="tests/engine/test_outages.py::test_what_is_not_an_outage_ends_a_loop_at_once"),
+    m("an outage has no end", "engine/outages.py", "Patience(lasts=self._allowed.seconds,", "Patience(lasts=float('inf'),", first="tests/load/test_load_outages.py::test_brokers_that_stay_away_end_the_loop_and_the_next_one_goes_on"),
+    m("a mistake at the beginning is taken for an outage", "engine/outages.py", "or (self._allowed.proven and not worked)", "", first="tests/engine/test_outages.py::test_an_outage_at_the_beginning_is_waited_for_where_the_call_says_so"),
+    m("the first signal interrupts", "cli/run.py", "                elif self._ending:\n", "                elif True:\n", first="tests/cli/test_run.py::test_a_signal_lets_each_commit_under_way_end"),
+    m("a reload gives up what it ends", "cli/run.py", "                one.then = job\n", "                one.then = None\n", first="tests/cli/test_run.py::test_a_hangup_begins_new_jobs_ends_removed_ones_and_begins_changed_ones_anew"),
+    m("a secret may be written out", "cli/jobs.py", "elif isinstance(value, str) and hide(", "elif False and hide(", first="tests/cli/test_run.py::test_a_mistake_is_one_line_with_file_job_and_key"),
     # runs of which nothing came
     m("a run of which all was quarantined looks like a success", KINDS, "    if useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if request.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
