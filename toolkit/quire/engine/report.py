@@ -40,8 +40,7 @@ class Gap:
     away      what was away, in the words of the error
 
         report = quire.load("kafka://host:9092/topic", "/data/events", every="10 s", max_runs=3)
-        for gap in report.gaps:
-            print(gap.began, gap.seconds, gap.away)
+        report.gaps     # (quire.Gap(began="2026-11-22T08:00:00", seconds=3600.0, away="no broker answers …"),)
     """
 
     began: str

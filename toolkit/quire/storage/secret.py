@@ -69,7 +69,7 @@ def secret(source: str | Path | Callable[[], object]) -> Secret:
     if not callable(source) and not isinstance(source, Path) and not named:
         # It is not repeated: it may be the secret itself.
         raise UsageError(
-            f"quire.secret() takes the name of a variable, a pathlib.Path, or a function without arguments, and this "
+            f"quire.secret() takes the name of a variable or a function without arguments, or a pathlib.Path, and this "
             f"{type(source).__name__} is none of them."
         )
     return Secret(source)
