@@ -179,7 +179,7 @@ def load(
     decode        "json" | "avro" | "protobuf" | "xml": columns of what the values hold, instead of a function. With it go schema, columns,
                   registry, registry_options, message, metadata and decode_key, as in `quire.decoder`
     start         where a topic begins that the ledger does not know yet: "earliest" | "latest": what comes from now on | a time, as in
-                  `until`: the first record from then on. What lies before is marked as done elsewhere, and no later call loads it
+                  `until`: the first record from then on. All before it is marked as done elsewhere, and no later call loads it
     until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
                   text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
     every, max_runs   again and again, "10 s" apart, until a signal (which lets the commit under way end) or `max_runs`

@@ -350,7 +350,7 @@ def build(
 
 
 def _policy(on_change: str, on_append: str, partial_lines: str, change_detection: str, kind: str, laid_out: str) -> Policy:
-    """What becomes of files that have changed or grown; UsageError for what does not go together."""
+    """The way with files that have changed or grown; UsageError for what does not go together."""
     choose(on_change, ("report", "reprocess", "ignore"), "on_change")
     choose(on_append, ("report", "tail", "reprocess"), "on_append")
     if on_append == "tail" and (kind, laid_out) not in (("lines", "lines"), ("jsonl", "parquet")):

@@ -1,6 +1,6 @@
 """The place where the first load of a topic begins: its earliest record, what comes from now on, or a time.
 
-What lies before is marked in the ledger as done elsewhere, so later calls, whatever they say, never load it.
+All that lies before is marked in the ledger as done elsewhere, so later calls, whatever they say, never load it.
 """
 
 from __future__ import annotations
