@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,30 +25,29 @@ from msgspec.structs import replace
 
 from quire.arguments import flag
 from quire.commit import names, protocol
-from quire.commit.committers import Adopting, committer
-from quire.commit.entries import CLAIM, UNSAID, Commit, Coverage, DataFile, PlanHead, Stats, Task
+from quire.commit.committers import committer
+from quire.commit.entries import CLAIM, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint
-from quire.coverage.conflicts import conflicts, examples
+from quire.coverage.conflicts import conflicts
 from quire.coverage.fold import fold
 from quire.engine import driver, kinds, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.own_files import (
-    KINDS,
     UNWRITTEN,
     check_kind,
-    described,
     files_below,
     hadoop_url,
     rows_and_columns,
-    spec_of_files,
     spec_there,
 )
 from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, UsageError
+from quire.errors import NotFoundError, QuireError, UsageError
 from quire.interrupts import all_interruptible
+from quire.ledger.elsewhere import AGAIN, Committed, asked, check_known, check_there, open_of, token_of
+from quire.ledger.ending import check_ours, commit, empty, written
 from quire.ledger.refusals import not_of_tables
 from quire.ledger.tables import computed
 from quire.planning import plan as planning
@@ -61,13 +59,12 @@ from quire.planning.undone import COLUMNS, shown, undone
 from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, Runner, runner_of
 from quire.spark.shipping import one_line
-from quire.storage import Copying, Store, Syncing, connect
+from quire.storage import Copying, Store, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
-LOOKING = 16  # files whose ends are read at once
 
 
 @dataclass
@@ -75,13 +72,14 @@ class Claim:
     """The splits of one claim, and where their output goes.
 
     splits   what to process: path, start, length, size, version, modified; a Spark DataFrame (with `LocalRunner` a pyarrow.Table)
-    path     where to write: a directory that is not there yet, spelled as Spark takes it
+    path     where to write: a directory that is not there yet, spelled as Spark takes it; empty where the block writes `elsewhere`
     files, bytes   how much that is; no file: there is nothing to do, and what is written then is refused
     job      the job's name in the log
     changed, longer   how many files were rewritten or appended to since they were done, and are not in `splits`, and how many of them are
              longer now; `ledger.inspect.changed(source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
              next claim has their new content
     version, data_files, written   afterwards: the log's last number, how many files were committed, and their bytes
+    commit_token, commit_number    with `committed`: what the block stores beside its rows, in one transaction; each number is there once
     """
 
     splits: Any = field(repr=False)
@@ -94,6 +92,8 @@ class Claim:
     version: int = 0
     data_files: int = 0
     written: int = 0
+    commit_token: str = ""
+    commit_number: int = 0
 
     def __repr__(self) -> str:
         told = ", ".join(
@@ -114,6 +114,7 @@ class _Begun(NamedTuple):
     planned: list[PlannedTask]
     marks: list[Task]
     changes: Changes
+    number: int  # of its rows, where a database keeps them
 
 
 @all_interruptible
@@ -134,6 +135,7 @@ class Claims:
     def claim(
         self, source: Any, *, spark: SparkSession | LocalRunner | OnSpark | None = None, include: Any = None, exclude: Any = None,
         hidden: bool = False, follow_links: bool = False, min_age: Any = None, allow_nonempty: bool = False, allow_empty: bool = False,
+        elsewhere: bool = False, committed: Committed | None = None,
         source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Iterator[Claim]:  # fmt: skip
         """Process what is not done with a job of your own: its files and the splits become visible in one commit, or not at all.
@@ -155,10 +157,18 @@ class Claims:
 
         allow_nonempty       allow a destination that holds other files
         allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
+        elsewhere    the block writes into a database, or whatever else is not below `c.path`: the ledger commits after it, so a call
+                     that was killed, or raises, may write the same rows again (at least once)
+        committed    the same, exactly once: a function that gives the (number, token) that the database holds with the highest number,
+                     or None. The block stores `c.commit_number` and `c.commit_token` in the transaction that writes its rows, in a
+                     table in which each number is unique (docs/together.md has it for SQLite and PostgreSQL). quire asks the function
+                     first: a claim whose rows are there is committed in the ledger, and its block does not run again. A block that
+                     raises leaves the claim open, and the next one has the same splits and token
         """
+        where = "elsewhere" * flag(elsewhere, "elsewhere") if committed is None else "committed"
         made = self._made(
             source, include=include, exclude=exclude, hidden=hidden, follow_links=follow_links, min_age=min_age,
-            source_options=source_options, allow_nonempty=allow_nonempty,
+            source_options=source_options, allow_nonempty=allow_nonempty, where=where,
         )  # fmt: skip
         allow_empty = flag(allow_empty, "allow_empty")
         runner, bars = runner_of(spark, made.store(), made.roots), Progress(progress)
@@ -168,12 +178,12 @@ class Claims:
     def _claimed(self, made: Request, runner: Runner, bars: Progress, *, allow_empty: bool) -> Iterator[Claim]:
         while True:
             with with_state("Nothing of this claim is visible: call again."):
-                begun = _begin(made, runner, bars)
+                begun = _begin(made, runner, bars, committed)
             if isinstance(begun, Changes):
                 yield from _nothing(made, runner, begun)
                 self.refresh()
                 return
-            log, head, planned, marks, changes = begun
+            log, head, planned, marks, changes, number = begun
             attempt, started = names.new_id(), time.time()
             runs = [run for task in planned for run in task.runs]
             try:
@@ -184,38 +194,45 @@ class Claims:
                     raise  # nobody has ended it: somebody has deleted below _quire/
         folder = names.attempt_folder(head.job, head.tasks, attempt)
         files, size = sum(t.stats.files_in for t in marks), sum(t.stats.bytes_in for t in marks)
-        found = Claim(splits, hadoop_url(f"{made.dest}/{folder}"), files, size, head.job, *changes)
+        path = "" if where else hadoop_url(f"{made.dest}/{folder}")
+        found = Claim(splits, path, files, size, head.job, *changes, commit_token=token_of(head), commit_number=number)
         try:
             yield found
-            with with_state("Nothing that the block has written is visible: call again."):
-                task = _written(log, head, attempt, started, allow_empty=allow_empty)
+            with with_state("Nothing that the block has written is visible: call again." if committed is None else AGAIN):
+                if committed is not None:
+                    check_there(log, head, number, committed)
+                task = empty(head, attempt, started) if where else written(log, head, attempt, started, allow_empty=allow_empty)
         except BaseException as e:
-            with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
-                protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
+            if committed is None:  # else its rows may be in the database, or get there by a process that does not know of this one
+                with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
+                    protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
             raise
         with with_state("What the block has written is committed, or will be by the next claim: call again for what is left."):
             if not protocol.put_manifest(log.store, head.job, task):
                 committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
-            taken = _commit(log, head, marks, bars)
+            taken = commit(log, head, marks, bars)
             checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
             self.refresh()
-        _check_ours(log, head, marks, attempt, taken)
+        check_ours(log, head, marks, "" if committed is not None else attempt, taken, apart=bool(where))
         found.version, found.data_files, found.written = log.tip, len(task.data_files), sum(file.size for file in task.data_files)
 
-    def _made(self, source: Any, *, source_options: Mapping[str, Any] | None, allow_nonempty: bool, **chosen: Any) -> Request:
+    def _made(
+        self, source: Any, *, source_options: Mapping[str, Any] | None, allow_nonempty: bool, where: str = "", **chosen: Any
+    ) -> Request:  # fmt: skip
         made = request.build(
             source, self._url, transform="raw", format="raw", storage_options=self._options, source_options=source_options,
             allow_nonempty=allow_nonempty, **chosen,
         )  # fmt: skip
         by = "rename" if self._store.can_rename else "copy"
         cut = Cut("balanced", "flat", 1, "xxh64", TOGETHER, False)
-        asked = ("sources", "dest", "include", "exclude", "hidden", "follow_links", "min_age")
-        intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.identity.intent[key] for key in asked}}
+        said = ("sources", "dest", "include", "exclude", "hidden", "follow_links", "min_age")
+        intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.identity.intent[key] for key in said}}
+        intent |= {"where": where} if where else {}
         return dataclasses.replace(made, identity=Identity(intent, UNWRITTEN, by, closer=CLAIM), cut=cut)
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning
-def _begin(made: Request, runner: Runner, bars: Progress) -> _Begun | Changes:
+def _begin(made: Request, runner: Runner, bars: Progress, committed: Committed | None) -> _Begun | Changes:
     """An open job of this claim, ours or one that a killed claim has left; where nothing is left to do, how many files have changed.
 
     Commits of others since a job was planned end it: its splits are planned anew.
@@ -239,14 +256,30 @@ def _begin(made: Request, runner: Runner, bars: Progress) -> _Begun | Changes:
         return (identity.head(found.base, found.plan, len(found.tasks)), found) if found.tasks else None
 
     while True:
+        # First: what the database holds now is then in the log that the plan rests on, or that its splits are compared with.
+        number = 0 if committed is None else 1 + _rolled_forward(made, store, runner, bars, committed)
         taken = take_up(store, identify, plan)
         if taken.head is None:
             return changes
         if taken.planned is None:
             changes = _changed(taken.log, made, runner)  # who has planned the job has told nobody
-        begun = _marked(taken.log, made, taken.head, runner, bars, changes)
+        begun = _marked(taken.log, made, taken.head, runner, bars, changes, number)
         if begun is not None:
             return begun
+
+
+def _rolled_forward(made: Request, store: Store, runner: Runner, bars: Progress, committed: Committed) -> int:
+    """The number of the last claim whose rows the database holds: the ledger holds its splits now, too."""
+    log = Log(store).refresh()
+    number, token = asked(committed)
+    head = open_of(log, token)
+    if head is not None:
+        found = jobs.results(runner, log, Work(made.dest, made.dest_options, made.roots, head, made.convert), bars)
+        if found is not None:
+            protocol.put_manifest(store, head.job, empty(head, names.new_id(), time.time()))
+            commit(log, head, found[1], bars)
+    check_known(log.refresh(), token)
+    return number
 
 
 def _changed(log: Log, made: Request, runner: Runner) -> Changes:
@@ -262,7 +295,7 @@ def _changed(log: Log, made: Request, runner: Runner) -> Changes:
     return Changes(table.num_rows, pc.sum(pc.starts_with(table.column("reason"), APPENDED)).as_py() or 0)
 
 
-def _marked(log: Log, made: Request, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
+def _marked(log: Log, made: Request, head: PlanHead, runner: Runner, bars: Progress, changes: Changes, number: int) -> _Begun | None:
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
     found = jobs.results(runner, log, work, bars)
@@ -271,12 +304,12 @@ def _marked(log: Log, made: Request, head: PlanHead, runner: Runner, bars: Progr
         return None
     planned, marks = found
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
-        _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
+        commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
         return None
     if conflicts(log.refresh(), replace(head, spec=spec_there(log)), marks):
         protocol.abort(log, head.job, "others have processed splits of it")
         return None
-    return _Begun(log, head, planned, marks, changes)
+    return _Begun(log, head, planned, marks, changes, number)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the block
@@ -292,7 +325,7 @@ def _rows(dest: str, dest_options: Any, runs: list[TaskRun], i: int) -> Iterator
     except NotFoundError as e:
         raise _Over(
             f"the list of this claim's splits in {dest} is gone: another claim has ended it meanwhile, or it was given up. Nothing that "
-            f"this block has written is visible; claim again for what is left."
+            f"this block has written below c.path is visible; claim again for what is left."
         ) from e
 
 
@@ -330,87 +363,3 @@ def _nothing(made: Request, runner: Runner, changes: Changes) -> Iterator[Claim]
             )
     finally:
         store.remove_tree(folder)
-
-
-# ------------------------------------------------------------------------------------------------------------------------- the end
-def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_empty: bool) -> Task:
-    """The block's output, as the last task of its job. Raises QuireError for output that cannot be committed."""
-    store, number, by = log.store, head.tasks, committer(head.committer, log.store)
-    assert isinstance(by, Adopting)
-    folder = names.attempt_folder(head.job, number, attempt)
-    found, ended = files_below(store, folder)
-    if not (found or ended or allow_empty) and log.refresh().outcome(head.job) is None:  # else it was cleaned
-        raise RefusedError(
-            "the claim's block has written nothing, and its splits would be done: nothing is visible. If they hold nothing that you want, "
-            "say allow_empty=True; else write below c.path."
-        )
-    shown_names = {entry.name: entry.name.removeprefix(f"{folder}/") for entry in found}
-    for entry in found:
-        if not KINDS.search(shown_names[entry.name]):
-            raise RefusedError(
-                f"the claim's block has written {shown_names[entry.name]!r}, which is neither Parquet nor text, CSV or JSON (plain, .gz or "
-                f".zst): nothing is visible. Write another format, and what does not count elsewhere."
-            )
-    spec = spec_of_files(list(shown_names.values()))
-    there = spec_there(log)
-    if found and there != spec and log.filling() is not None:
-        raise RefusedError(
-            f"{store.url} holds {described(there)} of earlier claims, and this block has written {described(spec)}: nothing is visible. "
-            f"Write the same, or claim into another destination."
-        )
-    with ThreadPoolExecutor(LOOKING) as pool:
-        looks = list(pool.map(functools.partial(rows_and_columns, store), found))
-    schemas = {schema: shown_names[entry.name] for entry, (_, schema) in reversed([*zip(found, looks, strict=True)])}
-    if len(schemas) > 1:
-        (one, first), (other, second), *_ = schemas.items()
-        raise RefusedError(
-            f"the claim's block has written rows of two schemas, {first!r} with ({one}) and {second!r} with ({other}): nothing is visible."
-        )
-    files = []
-    for i, (entry, (records, _)) in enumerate(zip(found, looks, strict=True)):
-        inside = shown_names[entry.name]
-        match = KINDS.search(inside)
-        assert match is not None
-        final = names.data_file(inside.rpartition("/")[0], head.job, number, attempt, i, match[0][1:])
-        if isinstance(store, Syncing):
-            store.sync(entry.name)  # whoever wrote it may not have waited for the disk
-        files.append(DataFile(final, entry.size, records, by.adopt(store, entry)))
-    return Task(
-        task=number, attempt=attempt, data_files=tuple(files), schema=next(iter(schemas), ""), coverage=Coverage(),
-        stats=Stats(started=round(started, 3), seconds=round(time.time() - started, 3)),
-    )  # fmt: skip
-
-
-def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list[tuple[str, int]]:
-    """Commit what is marked with the output of the block that was first, unless the job has an outcome; then end it.
-
-    Some of the paths that others have taken in the meantime, with the numbers of their commits, if that is why it could not be.
-    """
-    done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
-    if done is not None and log.refresh().outcome(head.job) is None:
-        spec = spec_of_files([file.name for file in done.data_files]) if done.data_files else UNSAID
-        with suppress(FormatError):  # the job is over, and its segments are gone
-            taken = examples(log, head, marks)
-        protocol.commit(log, replace(head, spec=spec), [*marks, done], conflicts)
-    jobs.settle(log, head.job, bars)
-    return taken
-
-
-def _check_ours(log: Log, head: PlanHead, marks: list[Task], attempt: str, taken: list[tuple[str, int]]) -> None:
-    """Raise QuireError unless what this block has written is what the commit names."""
-    outcome = log.refresh().outcome(head.job)
-    won = isinstance(outcome, Commit) and any(task.attempt == attempt for task in outcome.tasks)
-    whole = isinstance(outcome, Commit) and bool(log.in_effect(outcome))
-    nothing = "Nothing that this block has written is visible; claim again for what is left."
-    count = sum(task.stats.gathered for task in marks)
-    some = f"{count:,} splits from {min((t.coverage.first for t in marks), default='')} on"
-    if won and whole:
-        return
-    if won:
-        raise QuireError(f"the store has lost what a claim on {some} had written, before it was published. {nothing}")
-    if isinstance(outcome, Commit):
-        raise QuireError(f"another claim on the same {some} has ended first. {nothing}")
-    if taken:
-        said = ", ".join(f"{path} (commit {number})" for path, number in taken)
-        raise QuireError(f"others have processed splits of this claim in the meantime: {said}. {nothing}")
-    raise QuireError(f"the claim on {some} was given up in the meantime ({getattr(outcome, 'why', 'nobody knows by whom')}). {nothing}")
