@@ -329,6 +329,19 @@ def test_sources_go_and_markers_come_and_go(run: Run, tmp_path: Path) -> None:
     assert set(other) == set(tables.TABLES["changed"].names)
     code, _, err = run("ledger", "import-markers", dest, tmp_path / "nothing", source)
     assert (code, err.count("\n")) == (2, 1)
+    assert answer(run("ledger", "export-markers", dest, tmp_path / "m", "--json"))["removed"] == 2, "of what was purged"
+    names = tmp_path / "names.py"
+    names.write_text(
+        "def reads(name):\n    path, start, length = name.rsplit('-', 2)\n    return path.replace('+', '/'), int(start), int(length)\n"
+    )
+    left = next(iter(tree(source)))
+    (tmp_path / "m2").mkdir()
+    (tmp_path / "m2" / f"{left.replace('/', '+')}-0-{os.stat(left).st_size}").touch()
+    taken = ("ledger", "import-markers", tmp_path / "n2", tmp_path / "m2", source, "--json", "--quiet", "--parse")
+    said = answer(run(*taken, f"{names}:reads"))
+    assert (said["gathered"], said["left_count"]) == (1, 0)
+    code, _, err = run(*taken, "path_ofset_length")
+    assert (code, "Did you mean 'path_offset_length'" in err) == (2, True)
 
 
 def test_ledger_read_writes_the_bytes_of_a_file(run: Run, tmp_path: Path) -> None:

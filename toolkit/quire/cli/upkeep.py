@@ -14,7 +14,8 @@ from quire.cli.function import function_of
 from quire.cli.parquet import PARQUET
 from quire.cli.parquet import parquet_options as written
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
-from quire.errors import UsageError, about
+from quire.errors import UsageError, about, choose
+from quire.ledger.identifiers import PARSERS
 from quire.ledger.inspect import Inspect
 
 
@@ -257,14 +258,18 @@ def purge_sources(
 @click.argument("dest")
 @click.argument("directory")
 @click.argument("source", nargs=-1, required=True)
+@click.option("--parse", default=next(iter(PARSERS)), show_default=True, help=f"{', '.join(PARSERS)}, or module:name or file.py:name.")
 @MASTER
 @AS_JSON
 @QUIET
-def import_markers(dest: str, directory: str, source: tuple[str, ...], master: str | None, as_json: bool, quiet: bool) -> None:
+def import_markers(
+    dest: str, directory: str, source: tuple[str, ...], parse: str, master: str | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
     """Take over what a Hadoop job has done of SOURCE…: empty files in DIRECTORY, named by the splits."""
+    reads = function_of(parse) if ":" in parse else choose(parse, PARSERS, "parse")
     ledger = quire.Ledger(dest, create=True)
     with spark_of(master) as spark:
-        show(ledger.import_markers(directory, list(source), spark=spark, progress=not quiet), as_json)
+        show(ledger.import_markers(directory, list(source), parse=reads, spark=spark, progress=not quiet), as_json)
 
 
 @click.command("export-markers")
@@ -275,7 +280,7 @@ def import_markers(dest: str, directory: str, source: tuple[str, ...], master: s
 @MASTER
 @AS_JSON
 def export_markers(dest: str, directory: str, source: tuple[str, ...], split_size: str, master: str | None, as_json: bool) -> None:
-    """Write an empty file into DIRECTORY for each split that is done, as a Hadoop job looks for them."""
+    """Write a file into DIRECTORY for each split that is done, as a Hadoop job looks for them; remove own ones of what is not."""
     ledger = quire.Ledger(dest)
     with spark_of(master) as spark:
         show(ledger.export_markers(directory, source=list(source) or None, split_size=split_size, spark=spark), as_json)

@@ -14,6 +14,7 @@ In Java, `getSplitIdentifier` of a `FileSplit` is
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 STEP = 200  # characters of an escaped path in one name
@@ -46,10 +47,28 @@ def parsed(name: str) -> tuple[str, int, int]:
     return path, start, length
 
 
-def stem(name: str) -> str:
-    """The common beginning of all markers of one path, shared with no other path; other names stay."""
-    before, at, _ = name.partition("@")
-    return before + at
+_ARTICLES = re.compile(r"(.+)_(0|[1-9][0-9]{0,17})_(0|[1-9][0-9]{0,17})", re.DOTALL)
+
+
+def articles(name: str) -> tuple[str, int, int]:
+    """The split that the article's `path_offset_length` means: `data/in/a.txt_0_1048576`, or `%2Fdata%2Fin%2Fa.txt_0_1048576`.
+
+    A path that begins with `%2F` is taken for an escaped one.
+    """
+    match = _ARTICLES.fullmatch(name)
+    if match is None:
+        raise ValueError("it does not end with _, the first byte, _ and the length")
+    path = match[1]
+    if path.startswith("%2F"):
+        try:
+            path = unquote_to_bytes(path).decode()
+        except UnicodeDecodeError as e:
+            raise ValueError("its path is not UTF-8") from e
+    return f"/{path.lstrip('/')}", int(match[2]), int(match[3])
+
+
+# How a marker's name is read, by the words that a call may say.
+PARSERS: dict[str, Callable[[str], tuple[str, int, int]]] = {"path@offset@length": parsed, "path_offset_length": articles}
 
 
 def place_of(key: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from quire.errors import RefusedError, UsageError, about, choose, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import by_condition, compact, expire, forget, markers, purge, retry
 from quire.ledger.forget import RowChooser
+from quire.ledger.identifiers import PARSERS
 from quire.ledger.job import Changed, Dest, not_named, spec_of
 from quire.ledger.refusals import not_of_tables
 from quire.progress import Progress, ProgressEvent
@@ -310,22 +311,31 @@ class Verbs:
     # -------------------------------------------------------------------------------------------------------------------- markers
     @not_of_tables
     def import_markers(
-        self, directory: str | os.PathLike[str], source: Any, *, spark: Any = None, committer: str = "auto",
-        storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
+        self, directory: str | os.PathLike[str], source: Any, *, parse: str | markers.Parse = "path@offset@length",
+        spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
+        progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
         """Take over what a Hadoop job has done: empty files below `directory`, each named by a split's identifier, of files in `source`.
+
+            ledger.import_markers("/data/done", "/data/in", parse="path_offset_length")
 
         Each becomes a row in state `mark`, for the version that the file has now, all in one commit; nothing is read. Reported in `.left`
         and not taken: names that are not identifiers, files that are gone, have changed since the marker was written, or that the ledger
         knows in another version. The names' rule is in docs/ledger.md. `storage_options`: for both; left out: the destination's.
         Returns a `Changed`.
+
+        parse   how a name is spelled: "path@offset@length", "path_offset_length", or a function from the name, relative to `directory`, to
+                (path, first byte, length); the path is a URL, or goes from the root of its file system on. It gives None, or raises
+                ValueError, for a name that means no split; UsageError for what else it gives or raises, and nothing is changed
         """
+        if not callable(parse):
+            choose(parse, PARSERS, "parse")
         options = self._options if storage_options is None else storage_options
         with about("source"):
             roots = tuple(files.roots(source, options))
         dest = self._dest(runner_of(spark, self._store), progress, committer)
         done = markers.import_markers(
-            dest, _of_markers(directory, options, self._url, roots), roots, files.spellings(source, roots), self._target()
+            dest, _of_markers(directory, options, self._url, roots), roots, files.spellings(source, roots), self._target(), parse
         )
         self.refresh()
         return done
@@ -336,7 +346,8 @@ class Verbs:
     ) -> markers.Exported:  # fmt: skip
         """Write a marker below `directory` for each split that is done, as a Hadoop job looks for them; those that are there stay.
 
-        Returns an `Exported`.
+        Markers of this ledger's own whose splits are not done any more are removed: forgotten, quarantined or purged since. It knows
+        its own by their one line of content; those of others stay, whatever they say. Returns an `Exported`.
 
         source      only of files there; needed where the ledger holds files of several stores, since markers name paths alone
         split_size  the block size of the Hadoop job's input: its splits are what is marked, where all of one is done
@@ -354,7 +365,7 @@ class Verbs:
             raise RefusedError(
                 f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
             )
-        return markers.export_markers(runner, self._url, self._options, folded, to, roots, block, spec)
+        return markers.export_markers(runner, self._url, self._options, log, to, roots, block, spec)
 
     # ------------------------------------------------------------------------------------------------------------------ helpers
     def _sources(self, source: Any, options: Mapping[str, Any] | None, spec: Spec) -> tuple[files.Root, ...]:
