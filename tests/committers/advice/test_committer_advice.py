@@ -64,6 +64,8 @@ STORES = {
     "abfs, flat": Store(f"abfs://{AZURE}", False, flat=True),
     "gcs": Store("gs://bucket/out", flat=True),
     "oss": Store("oss://bucket/out", flat=True),
+    "dbfs": Store("dbfs:/out", flat=True),
+    "volume": Store("dbfs:/Volumes/main/raw/v/out", flat=True),
 }
 # The needs for which no committer is safe there; elsewhere there always is one.
 HOPELESS = {
@@ -72,6 +74,8 @@ HOPELESS = {
     "abfs, flat": {"dynamic_overwrite"},
     "gcs": {"dynamic_overwrite", "visible_together"},
     "oss": {"dynamic_overwrite", "visible_together", "concurrent_jobs"},
+    "dbfs": {"dynamic_overwrite", "visible_together", "concurrent_jobs", "restartable", "hidden_until_commit"},
+    "volume": {"dynamic_overwrite", "visible_together", "concurrent_jobs", "restartable", "hidden_until_commit"},
     "s3a, Spark 3.5": set[str](),
 }
 OPPOSED = [
@@ -120,7 +124,7 @@ class Given(NamedTuple):
     def own(self) -> bool:
         """A protocol or class of the cloud's owner decides, and no factory of Hadoop's."""
         said = self.conf.get("spark.sql.sources.commitProtocolClass", "") + self.conf.get("spark.sql.sources.outputCommitterClass", "")
-        return "Emr" in said or "Jindo" in said
+        return "Emr" in said or "Jindo" in said or self.scheme == "dbfs"
 
     @property
     def renames(self) -> bool:
@@ -207,7 +211,19 @@ def test_no_advice_for_any_store_and_needs_is_known_as_broken(all_advice: Any) -
         if isinstance(advice, Advice) and advice.committer != "quire":
             assert faults(of(advice, store)) == [], (name, sorted(needs), advice.conf)
         seen.add(getattr(advice, "committer", type(advice).__name__))
-    assert seen == {"v1", "manifest", "magic", "directory", "partitioned", "emr_protocol", "jindo", "quire", "UsageError", "RefusedError"}
+    assert seen == {
+        "v1",
+        "manifest",
+        "magic",
+        "directory",
+        "partitioned",
+        "emr_protocol",
+        "jindo",
+        "dbio",
+        "quire",
+        "UsageError",
+        "RefusedError",
+    }
 
 
 def test_quires_own_needs_no_settings_and_is_read_by_its_log(all_advice: Any) -> None:
@@ -462,3 +478,57 @@ def test_a_wrong_question_gets_one_line_that_says_what_to_do(url: Any, needs: An
     assert "hunter2" not in said
     for word in words:
         assert word in said, said
+
+
+# ------------------------------------------------------------------------------------------------------- MapReduce, and Databricks
+@pytest.mark.parametrize("store", STORES)
+def test_mapreduce_jobs_get_settings_of_hadoops_alone_that_are_marked_as_read(store: str) -> None:
+    place = STORES[store]
+    for needs in ({"append"}, {"append", "speculation"}, {"overwrite"}, {"append", "many_files"}):
+        advice = advise(place.url, needs, place.session, place.hierarchical)
+        said = advice.mapreduce_options
+        assert "read, not measured" in said
+        assert all(line.startswith(("# ", "-D ")) for line in said.splitlines())
+        assert not any("spark" in key for key in advice.mapreduce), "nothing of Spark's"
+        assert "mapreduce.job.application.attempt.id" not in advice.mapreduce
+        if "overwrite" in needs or advice.committer == "dbio":
+            assert (dict(advice.mapreduce), "no settings" in said) == ({}, True)
+            continue
+        assert advice.mapreduce["mapreduce.map.speculative"] == str("speculation" in needs).lower()
+        assert "org.apache.hadoop.mapred take" in advice.mapreduce_note
+        given = {f"spark.hadoop.{key}": value for key, value in advice.mapreduce.items()}
+        scheme = advice.url.partition(":")[0]
+        factory = advice.mapreduce.get(f"mapreduce.outputcommitter.factory.scheme.{scheme}", "")
+        assert factory, "else what the cluster binds would count"
+        if factory.endswith("FileOutputCommitterFactory"):
+            assert not place.flat
+            assert given["spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version"] == "1", "MapReduce's own default is 2"
+        if factory.endswith("S3ACommitterFactory"):
+            assert advice.mapreduce["fs.s3a.committer.name"] in ("magic", "directory")
+
+
+def test_mapreduce_on_jindo_and_on_emr() -> None:
+    oss = advise("oss://bucket/out", {"append"}).mapreduce
+    assert oss["mapreduce.outputcommitter.factory.scheme.oss"] == "com.aliyun.emr.fs.oss.commit.JindoOssCommitterFactory"
+    assert oss["fs.oss.committer.magic.enabled"] == "true"
+    emr = advise("s3://bucket/out", {"append"}, EMR)
+    assert emr.url.startswith("s3a://")
+    assert "EMRFS's committer (s3://) serves Spark alone" in emr.mapreduce_note
+    replaced = advise("s3://bucket/out", {"dynamic_overwrite"}, EMR)
+    assert (replaced.mapreduce, "way of Spark's" in replaced.mapreduce_note) == ({}, True)
+
+
+def test_on_databricks_nothing_is_set_and_what_is_not_guaranteed_is_said() -> None:
+    advice = advise("dbfs:/Volumes/main/raw/v/out", {"append"})
+    assert (advice.committer, advice.evidence) == ("dbio", "read, not measured")
+    assert set(advice.conf) == {"spark.sql.sources.partitionOverwriteMode"}
+    assert "13.3" in str(advice)
+    assert "VACUUM" in str(advice)
+    assert {item.committer for item in advice.refused} == {"v1", "v2", "manifest", "naive"}
+    for wrong, word in (
+        ("dbfs:/", "names no directory"),
+        ("dbfs://host/x", "names no directory"),
+        ("dbfs:/Volumes/main/raw", "names no volume"),
+    ):
+        with pytest.raises(UsageError, match=word):
+            advise(wrong)

@@ -22,12 +22,15 @@ HIERARCHICAL = click.option(
 @click.argument("needs", nargs=-1)
 @HIERARCHICAL
 @click.option("--defaults", is_flag=True, help="Print the lines for spark-defaults.conf alone.")
+@click.option("--mapreduce", is_flag=True, help="Print the options for MapReduce jobs alone (read, not measured).")
 @AS_JSON
-def advise_command(url: str, needs: tuple[str, ...], hierarchical: bool | None, defaults: bool, as_json: bool) -> None:
+def advise_command(
+    url: str, needs: tuple[str, ...], hierarchical: bool | None, defaults: bool, mapreduce: bool, as_json: bool
+) -> None:  # fmt: skip
     """Say which committer Spark jobs should use that write below URL and have NEEDS…, with the settings to paste."""
     found = advise(url, needs, hierarchical=hierarchical)
-    if defaults:
-        click.echo(found.defaults, nl=False)
+    if defaults or mapreduce:
+        click.echo(found.defaults * defaults + found.mapreduce_options * mapreduce, nl=False)
     else:
         show(found, as_json)
 

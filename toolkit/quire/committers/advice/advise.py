@@ -72,6 +72,28 @@ class Advice:
     versions: Versions = field(repr=False)
 
     @property
+    def mapreduce(self) -> Mapping[str, str]:
+        """Hadoop's settings for MapReduce jobs at the same place; empty, where `mapreduce_note` says why. Read, not measured."""
+        return made.mapreduce(self.committer, self.needs, self.conf)[0]
+
+    @property
+    def mapreduce_note(self) -> str:
+        """The MapReduce jobs that the settings serve; where there are none, the reason."""
+        if why := made.mapreduce(self.committer, self.needs, self.conf)[1]:
+            return why
+        emr = "; through s3a, since EMRFS's committer (s3://) serves Spark alone" * self.versions.emr
+        return f"for jobs of org.apache.hadoop.mapreduce: those of org.apache.hadoop.mapred take FileOutputCommitter, whatever is set{emr}"
+
+    @property
+    def mapreduce_options(self) -> str:
+        """The settings as options of `hadoop jar`, a line each; comments say what they are not for."""
+        lines = [f"# MapReduce jobs below {printable(self.url)}, read, not measured: {COMMITTERS[self.committer].source}"]
+        if not self.mapreduce:
+            return "\n".join([*lines, f"# no settings: {self.mapreduce_note}"]) + "\n"
+        lines += [f"# {self.mapreduce_note}", "# the output directory must not exist: FileOutputFormat refuses it"]
+        return "\n".join([*lines, *(f"-D {key}={value}" for key, value in self.mapreduce.items())]) + "\n"
+
+    @property
     def defaults(self) -> str:
         """The settings as lines of spark-defaults.conf. The id of an application is a comment there, since a file is for all of them."""
         lines = [f"# {self.title} for {printable(self.url)}"]  # a line break in it would begin a setting
@@ -103,7 +125,8 @@ class Advice:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON takes it."""
-        return {**asdict(self), "conf": dict(self.conf), "defaults": self.defaults}
+        more = {"defaults": self.defaults, "mapreduce": dict(self.mapreduce), "mapreduce_options": self.mapreduce_options}
+        return {**asdict(self), "conf": dict(self.conf), **more}
 
     def _lines(self) -> list[tuple[str, str]]:
         rows = [("committer", f"{self.committer}: {self.title} ({self.evidence})"), ("store", self.kind), ("write", self.usage)]
@@ -111,6 +134,8 @@ class Advice:
         rows += [("why", text) for text in self.why]
         rows += [("not guaranteed", text) for text in self.not_guaranteed]
         rows += [("or", f"{a.committer}: {a.price} ({a.evidence})") for a in self.alternatives]
+        options = "settings: mapreduce_options" if self.mapreduce else "no settings"
+        rows += [("MapReduce", f"{options}; {self.mapreduce_note} (read, not measured)")]
         rows += [("refused", f"{r.committer}: {r.reason} [{r.source}]") for r in self.refused]
         return rows + [("source", text) for text in self.sources]
 

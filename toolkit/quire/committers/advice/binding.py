@@ -53,7 +53,9 @@ def bound(settings: CommitterSettings, scheme: str, bucket: str = "", format: st
     algorithm = "v2" if settings.value(k.ALGORITHM) == "2" else "v1"
     of_factory = _of_factory(settings, factory, bucket, algorithm)
     behind = ""
-    if protocol == k.CLOUD_PROTOCOL:
+    if scheme == "dbfs" and (not settings.spark(k.PROTOCOL) or protocol.startswith("com.databricks.")):
+        committer = "dbio"  # that platform's own default
+    elif protocol == k.CLOUD_PROTOCOL:
         committer = of_factory
     elif protocol == k.EMR_PROTOCOL:
         dynamic = (settings.spark(k.OVERWRITE) or "static").lower() == "dynamic"

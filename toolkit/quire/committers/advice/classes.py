@@ -18,6 +18,8 @@ SKIP_CLEANUP = "mapreduce.fileoutputcommitter.cleanup.skipped"
 FACTORY = "mapreduce.outputcommitter.factory.class"  # for all schemes, before that of one
 FACTORY_OF = "mapreduce.outputcommitter.factory.scheme."
 PARALLEL_DELETE = "mapreduce.manifest.committer.cleanup.parallel.delete"
+MAP_SPECULATION = "mapreduce.map.speculative"  # MapReduce has it on by default
+REDUCE_SPECULATION = "mapreduce.reduce.speculative"
 RATE = "fs.azure.io.rate.limit"
 S3A_NAME = "fs.s3a.committer.name"
 S3A_MAGIC = "fs.s3a.committer.magic.enabled"
@@ -43,6 +45,7 @@ MAGIC_FACTORY = "org.apache.hadoop.fs.s3a.commit.magic.MagicS3GuardCommitterFact
 DIRECTORY_FACTORY = "org.apache.hadoop.fs.s3a.commit.staging.DirectoryStagingCommitterFactory"
 PARTITIONED_FACTORY = "org.apache.hadoop.fs.s3a.commit.staging.PartitionedStagingCommitterFactory"
 JINDO = "com.aliyun.emr.fs.oss.commit.JindoOssCommitter"
+JINDO_FACTORY = "com.aliyun.emr.fs.oss.commit.JindoOssCommitterFactory"
 
 # What counts where nobody has set it: Hadoop's mapred-default.xml and core-default.xml of 3.4 and 3.5. The version of the algorithm is 2
 # in that file; Spark sets 1.

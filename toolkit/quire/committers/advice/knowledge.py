@@ -149,9 +149,25 @@ COMMITTERS = {
     "jindo": KnownCommitter(
         "JindoOssCommitter with its magic switched on", ("oss",), HELD,
         "no rename; needs EMR's JindoSDK, which comes with Alibaba's clusters and not by Maven",
-        (_WINDOW, "a killed job leaves uploads that cost like objects, until a life-cycle rule of the bucket"),
+        (
+            _WINDOW + ": longer with each file, shorter with a larger fs.oss.committer.threads",
+            "a killed job leaves uploads that cost like objects, until a life-cycle rule of the bucket",
+            "anything for Hive and Presto, which ask no committer of Hadoop's",
+        ),
         (), "Alibaba Cloud E-MapReduce: Use Jindo Job Committer",
         "Tasks upload under the final names, and committing the job completes the uploads.",
+    ),
+    "dbio": KnownCommitter(
+        "Databricks' own commit protocol (DBIO), which is on by default", ("dbfs",), replace(HELD, hidden=False, clean=False),
+        "no rename: files lie in the destination from the beginning, and _started_<id> and _committed_<id> beside them say which count",
+        (
+            "hidden until commit for readers other than Databricks' Spark, and for paths that end with *: they see all files",
+            "visible together for readers that do not know the markers",
+            "a killed job leaves its files, until VACUUM removes them (not with less than an hour)",
+            "a volume before Databricks Runtime 13.3: what is written below /Volumes then lies on disks of the cluster, and goes with them",
+        ),
+        (), "Databricks: Transactional writes to cloud storage with DBIO; Unity Catalog, paths of volumes",
+        "Tasks write into the destination, and Databricks' Spark ignores files without a marker that says they are committed.",
     ),
     "quire": KnownCommitter(
         "quire's own: output waits unseen, the commit log decides", ("local", "hdfs", "s3", "emr", "abfs", "abfs_hns", "abfs_flat"),
@@ -175,4 +191,5 @@ ORDER = {
     "abfs_flat": ("manifest", "quire"),
     "gcs": ("manifest",),
     "oss": ("jindo",),
+    "dbfs": ("dbio",),
 }

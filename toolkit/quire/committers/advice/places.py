@@ -21,11 +21,13 @@ KINDS = {
     "abfs_flat": "Azure Blob storage (flat namespace)",
     "gcs": "Google Cloud Storage",
     "oss": "Alibaba Cloud OSS",
+    "dbfs": "Databricks: DBFS or a Unity Catalog volume",
 }
 EACH_ITS_OWN = "each task leaves its files on the disk of its own machine, and the driver commits those of its own"
 _AZURE = ("abfs", "abfss", "az", "wasb", "wasbs")
 SCHEMES = {
     "file": "local", "hdfs": "hdfs", "webhdfs": "hdfs", "s3": "s3", "s3a": "s3", **dict.fromkeys(_AZURE, "abfs"), "gs": "gcs", "oss": "oss",
+    "dbfs": "dbfs",
 }  # fmt: skip
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?::(?!/)|;/|//)")  # s3a:bucket, s3a;//bucket, s3a//bucket
@@ -66,6 +68,8 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, d
             raise UsageError(f"hierarchical= is about accounts of Azure storage, and {scrub(url, 100)} is none: leave it out.")
         if scheme in ("gs", "oss", "hdfs"):
             return _unopened(url, scheme)
+        if scheme == "dbfs":
+            return _databricks(url)
         whole = normalise(url)
     if scheme in ("file", "webhdfs"):
         return SparkPlace(SCHEMES[scheme], whole, scheme)
@@ -95,6 +99,17 @@ def _unopened(url: str, scheme: str) -> SparkPlace:
     if not (_NAMENODE if scheme == "hdfs" else _BUCKET).fullmatch(host) or not url.isprintable() or set("?#") & set(path):
         raise UsageError(f"{scrub(url, 200)!r} names no {what}, or no path in it: write {scheme}://{what}/path.")
     return SparkPlace(SCHEMES[scheme], f"{scheme}://{host}{slash}{path}".rstrip("/"), scheme, "" if scheme == "hdfs" else host)
+
+
+def _databricks(url: str) -> SparkPlace:
+    """DBFS has no host; a volume is a directory in it, `dbfs:/Volumes/catalog/schema/volume`."""
+    path = "/" + url.partition(":")[2].strip("/")
+    parts = path.split("/")[1:]
+    if not url.isprintable() or (url.startswith("dbfs://") and not url.startswith("dbfs:///")) or path == "/":
+        raise UsageError(f"{scrub(url, 200)!r} names no directory of DBFS: write dbfs:/path, or dbfs:/Volumes/catalog/schema/volume/path.")
+    if parts[0] == "Volumes" and len(parts) < 4:
+        raise UsageError(f"{scrub(url, 200)!r} names no volume: write dbfs:/Volumes/catalog/schema/volume/path.")
+    return SparkPlace("dbfs", f"dbfs:{path}", "dbfs")
 
 
 def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> SparkPlace:

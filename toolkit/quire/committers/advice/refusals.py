@@ -104,12 +104,12 @@ RULES = (
         "with an id of its own for each application",
         unless=_REPLACES,
     ),
-    Rule(S3A_DOC, ("v1", "v1 without attempt id"), _COPY, kinds=("s3", "emr", "gcs", "oss", "abfs_flat")),
+    Rule(S3A_DOC, ("v1", "v1 without attempt id"), _COPY, kinds=("s3", "emr", "gcs", "oss", "abfs_flat", "dbfs")),
     Rule(
         S3A_DOC, ("v1", "v1 without attempt id"), f"{_COPY} (say hierarchical=True if the account has a hierarchical namespace)",
         kinds=("abfs",),
     ),
-    Rule(MANIFEST_DOC, ("manifest",), "it renames each file, and {store} has no rename of a file", kinds=("s3", "emr", "oss")),
+    Rule(MANIFEST_DOC, ("manifest",), "it renames each file, and {store} has no rename of a file", kinds=("s3", "emr", "oss", "dbfs")),
     Rule("what this committer was written for", (), "it does not write to {store}", met=_cannot_write),
     Rule(
         S3A_DOC, ("directory", "partitioned"),
@@ -143,6 +143,14 @@ RULES = (
         needs=("dynamic_overwrite", "concurrent_jobs"),
     ),
     Rule(
+        "Databricks: Transactional writes to cloud storage with DBIO", ("dbio",),
+        "its documentation promises it to readers on Databricks alone: {needs}", needs=("hidden_until_commit",),
+    ),
+    Rule(
+        "Databricks: Transactional writes to cloud storage with DBIO", ("dbio",), "its documentation does not promise {needs}",
+        needs=("dynamic_overwrite", "concurrent_jobs", "restartable"),
+    ),
+    Rule(
         f"{MEASURED}; apache/spark #25863", ("v1",),
         "all jobs share _temporary, and the first that ends deletes it with the others' output; an attempt id does not change that",
         needs=("concurrent_jobs",),
@@ -172,4 +180,5 @@ TEMPTING = {
     "abfs_flat": ("v1", "v2", "naive"),
     "gcs": ("v1", "v2", "naive"),
     "oss": ("v1", "v2", "manifest"),
+    "dbfs": ("v1", "v2", "manifest", "naive"),
 }

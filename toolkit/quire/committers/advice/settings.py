@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from quire.committers.advice import classes as k
 from quire.committers.advice.places import SparkPlace
@@ -78,7 +78,30 @@ _MADE: dict[str, Callable[[SparkPlace, Asked], dict[str, str]]] = {
     "partitioned": lambda place, asked: _s3a("partitioned", place, asked),
     "emr_protocol": lambda _, __: {k.PROTOCOL: k.EMR_PROTOCOL},
     "jindo": _jindo,
+    "dbio": lambda _, __: {},  # it is there, and a protocol that is set takes its place
 }
+
+# Committers that MapReduce jobs do not use, with the reason.
+_SPARKS_ALONE = {
+    "quire": "a MapReduce job writes below the path of a claim, c.path, with what its own file system needs",
+    "dbio": "Databricks runs no MapReduce jobs",
+    "partitioned": "to replace partitions alone is a way of Spark's to write",
+    "emr_protocol": "to replace partitions alone is a way of Spark's to write, and EMRFS's committers serve Spark alone",
+}
+
+
+def mapreduce(committer: str, needs: Collection[str], conf: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Hadoop's settings by which MapReduce jobs use a committer, from those of Spark; none, and why."""
+    if why := _SPARKS_ALONE.get(committer):
+        return {}, why
+    if "overwrite" in needs:
+        return {}, "a MapReduce job refuses a directory that exists, and replaces nothing: delete it before"
+    made = {key.removeprefix(k.HADOOP): value for key, value in conf.items() if key.startswith(k.HADOOP)}
+    made.pop(k.ATTEMPT, None)  # its application master has one of its own
+    if committer == "jindo":
+        made = {k.FACTORY_OF + "oss": k.JINDO_FACTORY, **made}
+    speculative = str("speculation" in needs).lower()
+    return {**made, k.MAP_SPECULATION: speculative, k.REDUCE_SPECULATION: speculative}, ""
 
 
 def jars(committer: str, place: SparkPlace, versions: Versions) -> tuple[str, ...]:
