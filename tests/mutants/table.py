@@ -34,7 +34,7 @@ INTERFACE, ATTEMPTS, RUNNING, RULES = (
 )
 REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advice/binding.py", "committers/cleanup/sweeping.py"
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
-WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
+WHOLE, COMPACT, MARKERS = "ledger/whole.py", "ledger/compact.py", "ledger/markers.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
 CATALOG, METASTORE = "tests/table/test_catalog.py", "tests/table/test_metastore.py"
 LOCK, ARCHIVED = "tests/table/test_storage_lock.py", "tests/table/test_archived_timeline.py"
@@ -131,6 +131,15 @@ MUTANTS = (
     m("a file that may still be written to is purged", "ledger/purging.py", "entry.modified > self.job.newest", "False", first="tests/ledger/test_purged_names.py"),
     m("a source is deleted though what it became was forgotten meanwhile", "ledger/purging.py", "            if path in uncovered or any(", "            if False and any(", first="tests/ledger/test_purge.py"),
     m("a marker speaks of a file that changed after it", "ledger/markers.py", "marker.modified < file.modified:", "False:", first="tests/ledger/test_markers.py"),
+    m("a marker of somebody else's is removed", "ledger/own_markers.py", "    mine = line is not None and (not dest or line[1].decode() == _hash(dest))\n", "    mine = line is not None\n", first="tests/ledger/test_own_markers.py"),
+    m("markers are removed by the ledger as it was before others committed", MARKERS, "            job = _exporting(url, options, log.refresh(), markers, roots, block, spec)\n", "", first="tests/ledger/test_own_markers.py"),
+    m("a marker that was removed beside a commit is not put again", MARKERS, "            if gone and log.refresh().tip != tip:\n", "            if False:\n", first="tests/ledger/test_own_markers.py"),
+    m("markers of a path in two ranges", MARKERS, 'pc.and_(meant, pc.less(table.column("path"), last)) if last else meant', "meant", first="tests/ledger/test_own_markers.py"),
+    m("a claim in a database is given up while its rows may get there", CLAIMS, "            if committed is None:  # else", "            if True:  # else", first="tests/ledger/test_elsewhere.py"),
+    m("rows that are in the database are not in the ledger when the next claim is planned", CLAIMS, "    if head is not None:\n        found = jobs.results(", "    if False:\n        found = jobs.results(", first="tests/ledger/test_elsewhere.py"),
+    m("a block that forgot its token is committed", CLAIMS, "                    check_there(log, head, number, committed)\n", "                    pass\n", first="tests/ledger/test_elsewhere.py"),
+    m("a claim's number is not that after the last one", CLAIMS, "        number = 0 if committed is None else 1 + _rolled_forward(", "        number = 0 if committed is None else 100 + _rolled_forward(", first="tests/ledger/test_elsewhere.py"),
+    m("a token of the same job and another plan is taken for this one's", "ledger/elsewhere.py", "    return head if head is not None and token_of(head) == token else None\n", "    return head\n", first="tests/ledger/test_elsewhere.py"),
     m("overlapping markers cover a byte twice", "ledger/markers.py", "        reach = max(begin, end)\n", "        reach = 0\n", first="tests/ledger/test_markers.py"),
     m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/sources/test_identity.py"),
     m("a file is quarantined for what the machine lacks", DURABLE, "    if e.errno in STARVED:", "    if False:", first="tests/engine/test_bad_input.py"),
@@ -534,7 +543,7 @@ MUTANTS = (
     m("a killed call is never resumed", TAKE_UP, "elif head is None and resume(log, there):", "elif False:", first="tests/ledger/test_claim.py"),
     m("a plan that somebody has forged is resumed", TAKE_UP, "            identity.check(head, store.url)\n", "            pass\n", first="tests/test_security.py"),
     m("a claim ends where another has ended before it read its splits", CLAIMS, "            except _Over:\n", "            except ZeroDivisionError:\n", first="tests/ledger/test_claim.py"),
-    m("a claim that came second says nothing", CLAIMS, "        _check_ours(log, head, marks, attempt, taken)\n", "", first="tests/ledger/test_claim.py"),
+    m("a claim that came second says nothing", CLAIMS, '        check_ours(log, head, marks, "" if committed is not None else attempt, taken, apart=bool(where))\n', "", first="tests/ledger/test_claim.py"),
     m("a copy of another version", MEMORY, "if value is None or (version and self._entry(old, value).version != version):", "if value is None:",
       first="tests/services/test_conformance.py"),
     # programs that call a committer themselves
