@@ -63,7 +63,7 @@ class PlannedTask:
 def pack(runs: Iterable[TaskRun], cut: Cut, ratio: float, accounts: Sequence[str] = (), cores: int = 1) -> list[PlannedTask]:
     """Tasks of about `cut.target` bytes of output (balanced), or one a directory or part (directory, hash).
 
-    Very many files whose output is small make balanced tasks that have less, up to one for each of `cores`: a task reads files with one core.
+    Very many files whose output is small make up to one balanced task for each of `cores`, since a task reads files with one core.
 
     `ratio` is the guess of bytes written for a byte read. `accounts`: of each root. A task reads one account after the other, so that
     it needs one window of reads and its output has one order. Accounts are read at the same time by tasks that run at the same time:
