@@ -173,48 +173,7 @@ class Claims:
         allow_empty = flag(allow_empty, "allow_empty")
         runner, bars = runner_of(spark, made.store(), made.roots), Progress(progress)
         with bars.run(CLAIM, self._url):
-            yield from self._claimed(made, runner, bars, allow_empty=allow_empty)
-
-    def _claimed(self, made: Request, runner: Runner, bars: Progress, *, allow_empty: bool) -> Iterator[Claim]:
-        while True:
-            with with_state("Nothing of this claim is visible: call again."):
-                begun = _begin(made, runner, bars, committed)
-            if isinstance(begun, Changes):
-                yield from _nothing(made, runner, begun)
-                self.refresh()
-                return
-            log, head, planned, marks, changes, number = begun
-            attempt, started = names.new_id(), time.time()
-            runs = [run for task in planned for run in task.runs]
-            try:
-                splits = _table(runner, made, len(runs), functools.partial(_rows, made.dest, made.dest_options, runs))
-                break
-            except _Over:
-                if log.refresh().outcome(head.job) is None:
-                    raise  # nobody has ended it: somebody has deleted below _quire/
-        folder = names.attempt_folder(head.job, head.tasks, attempt)
-        files, size = sum(t.stats.files_in for t in marks), sum(t.stats.bytes_in for t in marks)
-        path = "" if where else hadoop_url(f"{made.dest}/{folder}")
-        found = Claim(splits, path, files, size, head.job, *changes, commit_token=token_of(head), commit_number=number)
-        try:
-            yield found
-            with with_state("Nothing that the block has written is visible: call again." if committed is None else AGAIN):
-                if committed is not None:
-                    check_there(log, head, number, committed)
-                task = empty(head, attempt, started) if where else written(log, head, attempt, started, allow_empty=allow_empty)
-        except BaseException as e:
-            if committed is None:  # else its rows may be in the database, or get there by a process that does not know of this one
-                with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
-                    protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
-            raise
-        with with_state("What the block has written is committed, or will be by the next claim: call again for what is left."):
-            if not protocol.put_manifest(log.store, head.job, task):
-                committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
-            taken = commit(log, head, marks, bars)
-            checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
-            self.refresh()
-        check_ours(log, head, marks, "" if committed is not None else attempt, taken, apart=bool(where))
-        found.version, found.data_files, found.written = log.tip, len(task.data_files), sum(file.size for file in task.data_files)
+            yield from _claimed(made, runner, bars, self.refresh, allow_empty=allow_empty, where=where, committed=committed)
 
     def _made(
         self, source: Any, *, source_options: Mapping[str, Any] | None, allow_nonempty: bool, where: str = "", **chosen: Any
@@ -229,6 +188,51 @@ class Claims:
         intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.identity.intent[key] for key in said}}
         intent |= {"where": where} if where else {}
         return dataclasses.replace(made, identity=Identity(intent, UNWRITTEN, by, closer=CLAIM), cut=cut)
+
+
+def _claimed(
+    made: Request, runner: Runner, bars: Progress, refresh: Callable[[], Any], *, allow_empty: bool, where: str, committed: Committed | None
+) -> Iterator[Claim]:  # fmt: skip
+    """The claim, once its arguments are checked; `where` its rows go, if not below its path."""
+    while True:
+        with with_state("Nothing of this claim is visible: call again."):
+            begun = _begin(made, runner, bars, committed)
+        if isinstance(begun, Changes):
+            yield from _nothing(made, runner, begun)
+            refresh()
+            return
+        log, head, planned, marks, changes, number = begun
+        attempt, started = names.new_id(), time.time()
+        runs = [run for task in planned for run in task.runs]
+        try:
+            splits = _table(runner, made, len(runs), functools.partial(_rows, made.dest, made.dest_options, runs))
+            break
+        except _Over:
+            if log.refresh().outcome(head.job) is None:
+                raise  # nobody has ended it: somebody has deleted below _quire/
+    folder = names.attempt_folder(head.job, head.tasks, attempt)
+    files, size = sum(t.stats.files_in for t in marks), sum(t.stats.bytes_in for t in marks)
+    path = "" if where else hadoop_url(f"{made.dest}/{folder}")
+    found = Claim(splits, path, files, size, head.job, *changes, commit_token=token_of(head), commit_number=number)
+    try:
+        yield found
+        with with_state("Nothing that the block has written is visible: call again." if committed is None else AGAIN):
+            if committed is not None:
+                check_there(log, head, number, committed)
+            task = empty(head, attempt, started) if where else written(log, head, attempt, started, allow_empty=allow_empty)
+    except BaseException as e:
+        if committed is None:  # else its rows may be in the database, or get there by a process that does not know of this one
+            with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
+                protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
+        raise
+    with with_state("What the block has written is committed, or will be by the next claim: call again for what is left."):
+        if not protocol.put_manifest(log.store, head.job, task):
+            committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
+        taken = commit(log, head, marks, bars)
+        checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
+        refresh()
+    check_ours(log, head, marks, "" if committed is not None else attempt, taken, apart=bool(where))
+    found.version, found.data_files, found.written = log.tip, len(task.data_files), sum(file.size for file in task.data_files)
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning
