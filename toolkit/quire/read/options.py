@@ -10,7 +10,7 @@ from quire.arguments import parse_size, whole
 from quire.errors import UsageError, choose, quoted
 from quire.storage.secret import secret
 
-READ = ("path", "version", "columns")
+READ = ("path", "version", "columns", "pushdown")
 STREAM = ("startingVersion", "maxCommitsPerTrigger", "maxBytesPerTrigger", "changes")
 CHANGES = ("refuse", "skip", "again")
 _COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+?))\s*(?:,|$)")
@@ -42,6 +42,14 @@ def of_store(options: Mapping[str, str]) -> dict[str, Any] | None:
         elif kind == "secret":
             found[own] = secret(value)
     return found or None
+
+
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """Whether an option is true; left out it is false."""
+    said = options.get(name, "false").strip().lower()
+    if said not in _FLAGS:
+        raise UsageError(f"{name}={quoted(options[name], 60)} is neither true nor false.")
+    return _FLAGS[said]
 
 
 def number(options: Mapping[str, str], name: str, least: int = 0) -> int | None:

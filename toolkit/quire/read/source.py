@@ -39,9 +39,10 @@ class DataSource(datasource.DataSource):
 
         spark.dataSource.register(quire.DataSource)
 
-    `options`: `version` (default: the newest when the frame is made), `columns` (names between commas), `storage.NAME` and
-    `secret.NAME` for the store; of a stream `startingVersion`, `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`; of a writer
-    `partition_by`, `overwrite`, `batch`, `target_size`, `compression`, `committer`, `keep_versions`, `exports`, `allow_nonempty`.
+    `options`: `version` (default: the newest when the frame is made), `columns` (names between commas), `pushdown` ("true": filters prune,
+    where each query of the frame has the same filter), `storage.NAME` and `secret.NAME` for the store; of a stream `startingVersion`,
+    `maxCommitsPerTrigger`, `maxBytesPerTrigger`, `changes`; of a writer `partition_by`, `overwrite`, `batch`, `target_size`, `compression`,
+    `committer`, `keep_versions`, `exports`, `schema_evolution`, `allow_nonempty`.
     """
 
     def __init__(self, options: Any, version: int | None = None) -> None:
@@ -106,7 +107,8 @@ class DataSource(datasource.DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
         held = self._content()
-        return BatchReader(held, self._reading(held, schema))
+        kind = PruningReader if options.flag(self.options, "pushdown") else BatchReader
+        return kind(held, self._reading(held, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """For `spark.readStream`."""
@@ -145,12 +147,6 @@ class BatchReader(datasource.DataSourceReader):
         self.held: Content | None = held
         self.reading = reading
 
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
-        """Keep what can be said of directories and row groups. Spark computes all filters once more, on the rows that are read."""
-        found: Filters = tuple(one for one in map(condition, filters) if one is not None)
-        self.reading = replace(self.reading, filters=found)
-        return iter(filters)
-
     def partitions(self) -> list[datasource.InputPartition]:
         """The pieces that the filters leave; what was planned stays here, and not with the tasks."""
         assert self.held is not None
@@ -163,3 +159,17 @@ class BatchReader(datasource.DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "held": None}  # the list of all files
+
+
+class PruningReader(BatchReader):
+    """The same, less what filters leave nothing of.
+
+    Spark 4.1 to 4.3 keep that for later queries of the same frame, also for those without a filter, whose rows would be missing: so it is
+    for who asks for it.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        """Keep what can be said of directories and row groups. Spark computes all filters once more, on the rows that are read."""
+        found: Filters = tuple(one for one in map(condition, filters) if one is not None)
+        self.reading = replace(self.reading, filters=found)
+        return iter(filters)
