@@ -309,7 +309,7 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
     )
     gather(source, tmp_path / "out", transform="xml", max_file_size="2000 B")
     failed = Ledger(tmp_path / "out").inspect.quarantined().set_index("path")
-    assert list(failed.columns) == ["version", "start", "length", "reason", "tries", "attempt", "commit"]
+    assert list(failed.columns) == ["version", "start", "length", "reason", "tries", "attempt", "commit", "member"]
     assert {p.rpartition("/in/")[2] for p in failed.index} == {"a/open.xml", "b/empty.xml", "long.xml"}
     assert "max_file_size" in failed.reason[f"file://{source}/long.xml"]
     assert failed.reason.str.len().between(5, 300).all()
@@ -327,6 +327,7 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
         "tries",
         "attempt",
         "commit",
+        "member",
     ]
 
 

@@ -627,7 +627,7 @@ def test_files_that_do_not_go_together_are_refused_and_nothing_is_lost() -> None
         by.commit_task(attempt(job, 0, "x.txt", "x.parquet"))
     by.commit_task(attempt(job, 0, "x.parquet"))
     by.commit_task(attempt(job, 1, "x.parquet", column="b"))
-    with refused(RefusedError, 2, "rows of two schemas", "(a: int64) and (b: int64)", "abort_job"):
+    with refused(RefusedError, 2, "rows of two schemas", "(`a` bigint) and (`b` bigint)", "abort_job"):
         by.commit_job(job)
     assert by.state(job) == "open"
     by.abort_job(job)
