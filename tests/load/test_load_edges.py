@@ -422,4 +422,4 @@ def test_the_settings_that_are_typed_are_those_that_are_checked_and_shown() -> N
     assert {*LoadSettings.__annotations__, "every"} == keywords(check)
     assert keywords(quire.load) == keywords(check) | {"spark", "max_runs", "outage", "progress", "stop"}
     assert {*Settings.__annotations__, "waits", "of_splits"} == keywords(build)
-    assert keywords(quire.plan) == {*Settings.__annotations__, "spark", "progress", "operation"}
+    assert keywords(quire.plan) | {"split_by_schema"} == {*Settings.__annotations__, "spark", "progress", "operation"}
