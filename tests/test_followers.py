@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import quire
 from gathering import documents, gather, write
 from quire import Ledger, LocalRunner, TransientError
-from quire.progress import Progress, runs
+from quire.progress import Progress, logs, runs
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
@@ -303,3 +303,12 @@ def test_following_costs_less_than_a_hundredth_of_a_run(tmp_path: Path, records:
                     pass
         told.append(time.thread_time() - began)
     assert min(told) < min(runs_of) / 100, (min(told), min(runs_of))
+
+
+def test_a_handler_alone_as_a_notebook_has_one_shows_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("quire")
+    for level, follows in ((logging.WARNING, False), (logging.INFO, True)):
+        monkeypatch.setattr(logger, "level", level)
+        logger.manager._clear_cache()  # type: ignore[attr-defined]  # as setLevel does
+        assert logger.hasHandlers()
+        assert (logs.follow(runs.About("run", "file:///out", "files")) is not None) == follows

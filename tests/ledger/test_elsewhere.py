@@ -22,6 +22,12 @@ FILES = [f"d{i % 2}/f{i}" for i in range(6)]
 SHOWN = [f"f{i}" for i in range(6)]
 
 
+@pytest.fixture(autouse=True)
+def _empty() -> None:
+    """Stores in memory that tests before have filled."""
+    forget_all()
+
+
 def todo(dest: Any, source: Any) -> int:
     return int(quire.Ledger(dest, create=True).inspect.unprocessed(source, "arrow", spark=HERE["spark"]).num_rows)
 

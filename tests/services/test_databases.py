@@ -27,6 +27,12 @@ def server() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(autouse=True)
+def _empty() -> None:
+    """Stores in memory that tests before have filled."""
+    forget_all()
+
+
 @pytest.fixture
 def db(server: str) -> Database:
     """An empty database."""

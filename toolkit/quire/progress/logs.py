@@ -1,6 +1,7 @@
 """Runs as records of Python's `logging`: the logger is `quire`, and each number is a field of its own, `quire_files`, `quire_records`, …
 
-Nothing is logged where no handler would get it.
+Nothing is logged where no handler would get it, nor where nobody has asked for INFO: a notebook has a handler of its own, which would repeat
+what its cells show.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ LEVELS = {"done": logging.INFO, "quarantined": logging.WARNING, "interrupted": l
 
 
 def follow(run: About) -> Logging | None:
-    """Log a run, where anybody listens."""
-    return Logging(run) if LOGGER.isEnabledFor(logging.ERROR) and LOGGER.hasHandlers() else None
+    """Log a run, where somebody has asked for that."""
+    return Logging(run) if LOGGER.isEnabledFor(logging.INFO) and LOGGER.hasHandlers() else None
 
 
 class Logging:
