@@ -1,7 +1,7 @@
 """Runs as records of Python's `logging`: the logger is `quire`, and each number is a field of its own, `quire_files`, `quire_records`, …
 
-Nothing is logged where no handler would get it, nor where nobody has asked for INFO: a notebook has a handler of its own, which would repeat
-what its cells show.
+Nothing is logged where no handler would get it, nor where nobody has asked for INFO: a notebook has a handler of its own, which would
+repeat what its cells show.
 """
 
 from __future__ import annotations
