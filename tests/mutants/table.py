@@ -435,7 +435,6 @@ MUTANTS = (
     m("growth: all records of a topic are quarantined in silence", "engine/kinds/offsets.py", "            if differs := self.loading.growing.differs:\n", '            if differs := "":\n', first=GROWTH),
     m("growth: what waits for more columns loses them", "sources/kafka/records.py", "                columns = [in_columns(each, self.growing.schema or each.schema) for each in columns]\n", "                pass\n", first=GROWTH),
     m("rescued: a field that is named twice loses a value", JSONL, "            if len(fields) < len(pairs):\n", "            if False:\n", first=RESCUED),
-    m("rescued: a record that was cut off passes for a whole one", CSV, "        if len(values) < len(head):\n", "        if False:\n", first=RESCUED),
     m("rescued: columns of another header are lost", CSV, "        if not others:\n", "        if True:\n", first=RESCUED),
     m("columns: what lies behind a null counts", "formats/parquet.py", "column if of.is_struct(kind) else column.drop_null()", "column", first="tests/formats/test_checksum.py"),
     m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "max(MOST, len(records) // SHARE)", "0", first=READERS),

@@ -120,8 +120,6 @@ class Csv(Reader):
         """A record whose values that do not fit, or that are too many, become one JSON object; one with too few values stays out."""
         check_utf8(record)
         values = self.values(record)
-        if len(values) < len(head):
-            raise DoesNotFitError(f"it has {len(values):,} values, and there are {len(head):,} columns")
         names = (*head, *(f"_c{i}" if f"_c{i}" not in head else f"_c{i}_more" for i in range(len(head), len(values))))
         (row,) = self._table(record.rstrip(b"\r\n") + b"\n", names).to_pylist()
         rescued, columns = {name: row[name] for name in row if name not in self.own.names and row[name] is not None}, list[pa.Array]()
