@@ -423,7 +423,7 @@ MUTANTS = (
     m("columns: days of an older calendar are taken", COLUMNAR, "    if any(key in said for key in _LEGACY):\n", "    if False:\n", first=COLUMNS),
     m("columns: a destination's columns grow in silence", "planning/columns.py", "        if there is not None and columns != there and self.said is None and not self.evolves:\n", "        if False:\n", first=COLUMNS),
     m("growth: a column that came later is left out by readers", "read/content.py", "            found = self.grown or parquet", "            found = parquet", first=GROWTH),
-    m("growth: the directory does not say the columns", "engine/exports/columns.py", "    while (columns := _of(log)) is not None:\n", "    while False:\n", first=GROWTH),
+    m("growth: the directory does not say the columns", "engine/exports/columns.py", "    while (columns := _of(log)) is not None and columns != written:\n", "    while False:\n", first=GROWTH),
     m("growth: a slower call leaves older columns", "engine/exports/columns.py", "        log.refresh()  # somebody who was slower may have written an older one meanwhile\n", "        return\n", first=GROWTH),
     m("growth: a dead call's columns are never told", "engine/exports/step.py", "    else:\n        columns.keep_up(log)\n", "", first=GROWTH),
     m("growth: two calls add one column of two types", "engine/job.py", "protocol.commit(log, head, tasks, functools.partial(conflicts, agree=agree))", 'protocol.commit(log, head, tasks, functools.partial(conflicts, agree=lambda *_: ""))', first=GROWTH),

@@ -362,6 +362,17 @@ def test_the_file_with_the_columns_is_written_by_the_next_call_where_one_dies_be
     assert len(agree(dest)) == 2
 
 
+def test_a_file_of_somebodys_own_that_has_this_name_stays(tmp_path: Path) -> None:
+    source, dest = tmp_path / "in", tmp_path / "out"
+    parquet(dest, names.COLUMNS, {"mine": 1})
+    before = (dest / names.COLUMNS).read_bytes()
+    gather(parquet(source, "a.parquet", {"id": 1}), dest, transform="parquet", allow_nonempty=True)
+    parquet(source, "b.parquet", {"id": 2, "p": 1.5})
+    gather(source, dest, transform="parquet", schema_evolution="add", allow_nonempty=True)
+    assert (dest / names.COLUMNS).read_bytes() == before
+    assert len(list(first_rows(connect(normalise(dest)), 10))) == 2
+
+
 def test_a_slower_call_does_not_leave_older_columns_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = tmp_path / "in", tmp_path / "out"
     gather(parquet(source, "a.parquet", {"id": 1}), dest, transform="parquet")

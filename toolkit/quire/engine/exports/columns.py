@@ -24,13 +24,18 @@ from quire.storage import Store
 
 def keep_up(log: Log) -> None:
     """Write the file, where columns have grown and it does not say so yet."""
-    while (columns := _of(log)) is not None:
+    written = None
+    while (columns := _of(log)) is not None and columns != written:
         name = _name(log)
-        if _said(log.store, name) == columns:
+        said = _said(log.store, name)
+        if said is not None and (
+            said.metadata.num_rows or said.schema_arrow == columns
+        ):  # with rows it is somebody's own file, which stays
             return
         sink = io.BytesIO()
         pq.write_table(columns.empty_table(), sink)
         log.store.put(name, sink.getvalue())
+        written = columns
         log.refresh()  # somebody who was slower may have written an older one meanwhile
 
 
@@ -52,9 +57,9 @@ def _name(log: Log) -> str:
     return f"{folder}/{names.COLUMNS}" if folder else names.COLUMNS
 
 
-def _said(store: Store, name: str) -> pa.Schema | None:
+def _said(store: Store, name: str) -> parquet.ParquetFile | None:
     try:
-        return pq.read_schema(pa.BufferReader(store.get(name)))
+        return parquet.open_file(store, name)
     except NotFoundError:
         return None
     except parquet.DAMAGED:
