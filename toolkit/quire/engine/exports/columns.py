@@ -30,7 +30,7 @@ def keep_up(log: Log) -> None:
         said = _said(log.store, name)
         if said is not None and (
             said.metadata.num_rows or said.schema_arrow == columns
-        ):  # with rows it is somebody's own file, which stays
+        ):  # one with rows is somebody's own
             return
         sink = io.BytesIO()
         pq.write_table(columns.empty_table(), sink)
