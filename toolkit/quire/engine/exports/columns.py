@@ -28,9 +28,7 @@ def keep_up(log: Log) -> None:
     while (columns := _of(log)) is not None and columns != written:
         name = _name(log)
         said = _said(log.store, name)
-        if said is not None and (
-            said.metadata.num_rows or said.schema_arrow == columns
-        ):  # one with rows is somebody's own
+        if said is not None and (said.metadata.num_rows or said.schema_arrow == columns):  # one with rows is somebody's own
             return
         sink = io.BytesIO()
         pq.write_table(columns.empty_table(), sink)

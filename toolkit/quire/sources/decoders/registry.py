@@ -163,7 +163,7 @@ def registry(url: Any, options: Any) -> Registry:
                 "registry_options={'basic.auth.user.info': quire.secret('NAME_OF_A_VARIABLE')}."
             )
         if any(part.query or part.fragment for part in parts):
-            raise UsageError("registry= is an address without ? and #. What asks for credentials goes into registry_options=.")
+            raise UsageError("registry= is an address without ? and #. Words that ask for credentials go into registry_options=.")
     with about("registry_options"):
         if options is not None and not isinstance(options, Mapping):
             raise UsageError(f"registry_options is a dictionary of options of the registry's client, not {type(options).__name__}.")
