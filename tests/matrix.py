@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
 import os
 import random
@@ -17,8 +18,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 import quire
 import sim
@@ -77,13 +80,27 @@ def _archives(tree: sim.Tree) -> None:
     tree.put("d1/f2", b"plain\n")
 
 
-def _columns(tree: sim.Tree) -> None:
-    for i, wide in enumerate((pa.int32(), pa.int64(), pa.int32())):
-        name = f"d{i % 2}/f{i}.parquet"
-        rows = {"path": [f"{tree.url}/{name}"] * i, "content": [b"row %d\n" % n for n in range(i)], "n": pa.array(range(i), wide)}
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table(rows if i else {**rows, "path": pa.array([], pa.string()), "content": pa.array([], pa.binary())}), sink)
-        tree.put(name, sink.getvalue().to_pybytes())
+def _columns(kind: str) -> Callable[[sim.Tree], None]:
+    """Files of a kind that holds columns, one of which is wider in some of them; the first one has no rows."""
+
+    def fill(tree: sim.Tree) -> None:
+        for i, wide in enumerate((pa.int32(), pa.int64(), pa.int32())):
+            name = f"d{i % 2}/f{i}.{kind}"
+            path, content = pa.array([f"{tree.url}/{name}"] * i, pa.string()), pa.array([b"row %d\n" % n for n in range(i)], pa.binary())
+            tree.put(name, _encoded(kind, pa.table({"path": path, "content": content, "n": pa.array(range(i), wide)})))
+
+    return fill
+
+
+def _encoded(kind: str, rows: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    if kind == "avro":
+        names = {"int32": "int", "int64": "long", "string": "string", "binary": "bytes"}
+        fields = [{"name": field.name, "type": ["null", names[str(field.type)]]} for field in rows.schema]
+        fastavro.writer(sink, {"type": "record", "name": "row", "fields": fields}, rows.to_pylist(), sync_marker=b"always the same!")
+    else:
+        {"parquet": pq.write_table, "orc": orc.write_table}[kind](rows, sink)
+    return sink.getvalue()
 
 
 def _growing(tree: sim.Tree) -> None:
@@ -350,7 +367,9 @@ PIPELINES = {
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),
         Pipeline("gzip", "gzip", _gzip, consolidate(transform="lines", target_size="30 B")),
         Pipeline("archives", "archives", _archives, consolidate(transform="lines", archives=True, target_size="30 B")),
-        Pipeline("columns", "columns", _columns, consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
+        Pipeline("columns", "columns", _columns("parquet"), consolidate(transform="parquet", planner="directory", target_size="64 KiB")),
+        Pipeline("orc", "columns", _columns("orc"), consolidate(transform="orc", planner="directory", target_size="64 KiB")),
+        Pipeline("avro", "columns", _columns("avro"), consolidate(transform="avro", planner="directory", target_size="64 KiB")),
         Pipeline("growing", "columns", _growing, grows),
         Pipeline("csv", "rows", _csv, consolidate(transform="csv", schema=TEXT, planner="directory", target_size="64 KiB")),
         Pipeline("csv lines", "csv", _csv, consolidate(transform="csv", format="lines", schema=TEXT, target_size="60 B")),

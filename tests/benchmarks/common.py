@@ -236,11 +236,11 @@ class Peaks:
 
 
 def session(**conf: object) -> Any:
-    """A session as quire and its peers get it, with its start behind it."""
+    """A session as quire and its peers get it, with its start behind it, and that of its Python workers."""
     import quire
 
     started = quire.session({"spark.master": f"local[{CORES}]", "spark.driver.memory": HEAP, **conf})
-    started.range(1).count()
+    started.range(0, CORES, 1, CORES).mapInArrow(lambda batches: batches, "id long").count()
     return started
 
 

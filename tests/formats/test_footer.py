@@ -24,6 +24,10 @@ def written(table: pa.Table, **options: Any) -> bytes:
     return out.getvalue()
 
 
+def held(data: bytes) -> bytes:
+    return footer.held(pa.BufferReader(data))
+
+
 def length_of(data: bytes) -> int:
     return int.from_bytes(data[-8:-4], "little")
 
@@ -71,6 +75,33 @@ def test_a_footer_that_is_filled_up_is_read() -> None:
     size = length_of(data)
     filled = data[:-8] + b"\0" * 5 + (size + 5).to_bytes(4, "little") + b"PAR1"
     assert ParquetFile(pa.BufferReader(filled)).chunks == ParquetFile(pa.BufferReader(data)).chunks
+
+
+def test_the_frame_of_a_footer_is_the_same_for_files_of_the_same_columns_and_for_no_others() -> None:
+    more = ROWS.slice(0, 50).set_column(1, "b", pa.array(range(1 << 40, (1 << 40) + 50)))
+    said = ROWS.replace_schema_metadata({"by": "somebody"})
+    renamed = ROWS.rename_columns(["a", "b", "d"])
+    wide = ROWS.set_column(0, "a", ROWS.column("a").cast(pa.large_string()))  # Arrow's own schema alone says so, behind the rows
+    required = ROWS.cast(pa.schema([ROWS.field(0), ROWS.field(1).with_nullable(False), ROWS.field(2)]))
+    files = [held(written(table, **options)) for table, options in ((ROWS, {}), (more, {"row_group_size": 7}), (more.slice(0, 0), {}))]
+    others = [held(written(table)) for table in (said, renamed, wide, required)] + [held(written(ROWS, store_schema=False))]
+    before, behind = footer.frame(files[0]) or (b"", b"")
+    assert len(before) > 20
+    assert len(behind) > 100
+    assert all(each.startswith(before) and each.endswith(behind) for each in files)
+    assert not any(each.startswith(before) and each.endswith(behind) for each in others)
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"\xff" * 8, b"PAR1\0\0\0\0PAR1", b"\x07\0\0\0PAR1"])
+def test_what_is_not_a_file_has_no_frame(data: bytes) -> None:
+    assert footer.frame(held(data)) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_have_a_frame_of_these_bytes_or_none(data: bytes) -> None:
+    if (found := footer.frame(data)) is not None:
+        assert data.startswith(found[0])
+        assert data.endswith(found[1])
 
 
 @given(st.binary(max_size=200))

@@ -18,7 +18,7 @@ from gathering import documents, gather, refused, write
 from gathering import look as plan
 from quire.errors import RefusedError
 from quire.planning.hashing import java_hashes, parts_of
-from quire.planning.listing import Cut, TaskRun
+from quire.planning.listing import MANY_OF_ROWS, Cut, TaskRun
 from quire.planning.pack import pack
 
 COMPRESSIONS = ["none", "gzip", "zstd"]
@@ -264,6 +264,7 @@ def test_very_many_small_files_have_a_task_for_each_core_although_their_output_i
     assert [run.object for task in found for run in task.runs] == [run.object for run in runs]
     assert len(found) == tasks
     assert max(task.files for task in found) <= 1.1 * files / tasks + files // 100
+    assert len(pack(runs, dataclasses.replace(cut, many=MANY_OF_ROWS), 1.0, ["a"], cores)) == min(cores, files // MANY_OF_ROWS)
     # More than one place of output has tasks enough, and a plan that the target cuts into more stays as it is.
     apart = [*runs, dataclasses.replace(runs[0], group="other")]
     assert len(pack(apart, cut, 1.0, ["a"], cores)) == 2

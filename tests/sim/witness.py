@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from pyarrow import orc
 
 from quire.storage import memory
 from sim import topics
@@ -43,7 +45,11 @@ def forget_all(url: str = "") -> None:
 
 @functools.lru_cache(maxsize=64)
 def rows_of(data: bytes) -> list[dict[str, Any]]:
-    """The rows of a Parquet file; callers do not change them."""
+    """The rows of a file that holds columns; callers do not change them."""
+    if data.startswith(b"ORC"):
+        return orc.ORCFile(pa.BufferReader(data)).read().to_pylist()  # type: ignore[no-any-return]
+    if data.startswith(b"Obj\x01"):
+        return list(fastavro.reader(io.BytesIO(data)))  # type: ignore[arg-type]
     found: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pylist()
     return found
 

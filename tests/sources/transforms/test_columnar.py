@@ -420,13 +420,27 @@ def test_where_no_process_reads_orc_no_file_is_quarantined(tmp_path: Path, monke
 def test_small_files_of_many_values_are_not_held_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "TOGETHER", 40_000)
     most, made = list[int](), columnar._one
-    monkeypatch.setattr(columnar, "_one", lambda table, what: (most.append(table.nbytes), made(table, what))[1])
+    monkeypatch.setattr(columnar, "_one", lambda table, *more: (most.append(table.nbytes), made(table, *more))[1])
     files = {f"{i:02}.parquet": packed(pa.table({"id": pa.array([i] * 2_000, pa.int64())})) for i in range(20)}
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
     assert gather(source, dest, transform="parquet").files == 20
     assert max(most) <= 40_000
     assert sorted(gathered(dest)["id"].to_pylist()) == [i for i in range(20) for _ in range(2_000)]
     assert Ledger(dest).verify(**LOCAL).ok
+
+
+@pytest.mark.parametrize("kind", columnar.NAMES)
+def test_data_files_of_many_small_files_are_as_large_as_asked_for(kind: str, tmp_path: Path) -> None:
+    """Columns of many files take a part of what those of each take, which is measured before tasks are made."""
+    ids = [range(i * 200, i * 200 + 200) for i in range(400)]
+    rows = [pa.table({f"c{k}": [f"name {k} {n * 7919 % 100_003}" for n in some] for k in range(3)}) for some in ids]
+    source = write(tmp_path / "in", {f"{i:03}.{kind}": packed(table, kind) for i, table in enumerate(rows)})
+    dest, target = tmp_path / "out", 128 << 10
+    report = gather(source, dest, transform=kind, target_size=target, **LOCAL)
+    sizes = sorted(path.stat().st_size for path in dest.glob("part-*"))
+    assert report.files == 400
+    assert len(sizes) <= 2.5 * sum(sizes) / target  # 36 in the place of 14, where each file is taken for what it is
+    assert sizes[-1] <= 1.2 * target
 
 
 def test_avro_files_of_every_type_and_codec(tmp_path: Path) -> None:

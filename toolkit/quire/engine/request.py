@@ -30,7 +30,7 @@ from quire.formats.parquet_options import ParquetOptions
 from quire.planning.changes import Policy
 from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
-from quire.planning.listing import Cut
+from quire.planning.listing import MANY, MANY_OF_ROWS, Cut
 from quire.planning.plan import Wanted
 from quire.sources import decoders, files, transforms
 from quire.sources.archives import uncut as archive_names
@@ -320,6 +320,7 @@ def build(
         convert.streams and not convert.holds and change_detection == "store",
         uncut=uncut(how) + archive_names(archives=archives),
         members=kind == "raw" and how == NONE,
+        many=MANY_OF_ROWS if convert.of_columns else MANY,
     )
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")

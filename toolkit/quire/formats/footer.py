@@ -6,7 +6,10 @@ exception in C++ which nobody catches. Reading rows is safe. Source: Thrift's co
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _DEEPEST = 16  # structs in one another: those of Parquet are 6
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
@@ -40,6 +43,26 @@ def chunks(footer: bytes) -> list[dict[str, Chunk]]:
         raise ValueError(f"its footer is damaged ({type(e).__name__})") from e
 
 
+def frame(footer: bytes) -> tuple[bytes, bytes] | None:
+    """The bytes before what a footer says of rows, and those behind: files that share both have the same columns. None: it is damaged.
+
+    Before stand the columns as Parquet has them, and behind what writers add to that, such as Arrow's own schema.
+    """
+    thrift = _Thrift(footer)
+    try:
+        before = thrift.past(2)
+        return footer[:before], footer[thrift.past(4) :]
+    except (IndexError, ValueError):
+        return None
+
+
+def held(source: pa.BufferReader) -> bytes:
+    """The footer of a file that is in memory; empty where it has none."""
+    size = source.size()
+    length = int.from_bytes(source.read_at(4, max(0, size - 8)), "little")
+    return bytes(source.read_at(length, size - 8 - length)) if length <= size - 8 else b""
+
+
 def _chunk(column: dict[int, Any]) -> tuple[str, Chunk]:
     told = column[3]
     path = ".".join(part.decode() for part in _typed(told[3], list))
@@ -59,7 +82,7 @@ class _Thrift:
     """Values one after the other; each takes at least one byte, so no claim of a length costs more than the bytes that are there."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data, self.at, self.fields = data, 0, 0
 
     def struct(self, depth: int) -> dict[int, Any]:
         """The fields by their numbers."""
@@ -73,6 +96,16 @@ class _Thrift:
             found[field] = kind == _TRUE if kind <= _FALSE else self._value(kind, depth)
         self.at += 1
         return found
+
+    def past(self, last: int) -> int:
+        """Where the field of this number ends; ValueError where a field before it is missing."""
+        for field in range(self.fields + 1, last + 1):
+            head = self._byte()
+            if head >> 4 != 1:
+                raise ValueError(f"its footer is of another order: {field} is missing")
+            self._value(head & 15, 0)
+            self.fields = field
+        return self.at
 
     def _value(self, kind: int, depth: int) -> Any:
         if _I16 <= kind <= _I64:

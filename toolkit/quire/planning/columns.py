@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 WHOLE = 1 << 20  # bytes of a file that is read in one request, rather than by its footer
 SAMPLE = 8  # files of a listing whose columns are measured without their footers
+MANY, TOGETHER = 128, 16  # files of a listing, of which so many are written together to measure them
 SAMPLES, SEARCHED = 64, 2_000  # files of text of which the columns are inferred, out of so many
 SAMPLED = 256 << 10  # bytes of each
 MEMBER = 256 << 20  # bytes of a member of an archive that is looked at
@@ -62,7 +63,7 @@ class Columns:
         if self.said is not None:
             pass  # only directories say something new
         elif self.reader is None:
-            found = _footers(self.kind, opened(store, prefix, rows, archives=root.archives), written)
+            found = self._footers(opened(store, prefix, rows, archives=root.archives), rows.num_rows, written)
         else:
             # A long one comes as a stream, of which the beginning is taken.
             decoded = unpacking(store, root.decompress, archives=root.archives)
@@ -70,6 +71,42 @@ class Columns:
         made = directories.seen(rows.column("path").to_pylist()) if self.partitions else None
         counted = [*found.items(), *([(made, 1)] if made is not None else [])]
         return [[base64.b64encode(schema.serialize().to_pybytes()).decode(), n] for schema, n in counted]
+
+    def _footers(self, files: Iterator[tuple[str, int, Any]], n: int, written: Written) -> Counter[pa.Schema]:
+        found, samples, last, alike = Counter[pa.Schema](), list[tuple[bytes, pa.Schema]](), pa.schema([]), 0
+        together = TOGETHER if n >= MANY else 0
+        alone = SAMPLE if self.kind == "parquet" and not together else 0  # by their footers, which takes less time
+        for _, size, file in files:
+            try:
+                schema = columnar.schema_of(self.kind, file)
+                if schema is not last:  # as it nearly always is: a schema's hash takes longer than all else here
+                    found[last] += alike
+                    last, alike = schema, 0
+                alike += 1
+                if len(samples) < together and size <= SAMPLED:
+                    file.seek(0)
+                    samples.append((file.read(), schema))
+                elif alone:
+                    file.seek(0)
+                    alone, written.sampled = alone - 1, written.sampled + size
+                    written.sampled_out += _measured(pq.read_metadata(file))
+            except (BadContent, Vanished, Unreadable):
+                continue
+        found[last] += alike
+        self._measure(samples, written)
+        return +found
+
+    def _measure(self, samples: list[tuple[bytes, pa.Schema]], written: Written) -> None:
+        """Write some small files' rows as they will be: together they take a part of what each of them takes."""
+        try:
+            columns = columnar.common((schema, 1) for _, schema in samples)
+            alike = [content for content, schema in samples if schema == columns]
+            if columns is not None and alike:
+                batch, _ = columnar.together(self.kind, alike, columns)
+                written.sampled += sum(map(len, alike))
+                written.sampled_out += measure.written("parquet", self.compression, [batch])
+        except BadContent:  # whoever gathers them says so
+            pass
 
     def _samples(self, reader: Reader, store: Any, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
         found, measured = Counter[pa.Schema](), 0
@@ -167,20 +204,6 @@ def _lacking(one: pa.Schema, other: pa.Schema | None) -> list[pa.Field]:
     """The columns of the other that the one has not."""
     known = {name.lower() for name in one.names}
     return [field for field in other or () if field.name.lower() not in known]
-
-
-def _footers(kind: str, files: Iterator[tuple[str, int, Any]], written: Written) -> Counter[pa.Schema]:
-    found, measured = Counter[pa.Schema](), 0
-    for _, size, file in files:
-        try:
-            found[columnar.schema_of(kind, file)] += 1
-            if kind == "parquet" and measured < SAMPLE:
-                file.seek(0)
-                measured, written.sampled = measured + 1, written.sampled + size
-                written.sampled_out += _measured(pq.read_metadata(file))
-        except (BadContent, Vanished, Unreadable):
-            continue
-    return found
 
 
 def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, bytes | BadContent, bool]]:

@@ -58,6 +58,7 @@ EXAMPLES = 1_000  # names that a report may hold
 TOLD = 100_000  # names of a kind that all pieces together tell, however many these are
 RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
 SAMPLE = 8  # files a task reads to estimate how much will be written
+MANY, MANY_OF_ROWS = 20_000, 4_000  # files that take a task a second or so: of documents and lines, and of rows in columns
 ESTIMATED = 256 << 20  # bytes that a compressed one of them may decode to
 
 PLAN = pa.schema(
@@ -89,6 +90,7 @@ class Cut:
     uncut: tuple[str, ...] = ()  # what the names of files end with that are not cut all the same
     wide: bool = False  # text that has no line ends which stand alone is not cut, either
     members: bool = False  # compressed files are kept as they are, and cut only where one value could not hold them
+    many: int = MANY  # files that are worth a task of their own where a core would stand idle: they take a second or so
 
     @property
     def by_folder(self) -> bool:

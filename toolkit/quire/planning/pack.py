@@ -21,7 +21,6 @@ from quire.storage import Store
 SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spark costs some 50 ms, and a data file its place
 FEW = 4_000  # files, likewise
 HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
-MANY = 20_000  # files that are worth a task of their own where a core would stand idle: they take a second or more
 TASKS = 500  # that stand in one object of a plan
 
 MARK = "?"  # in the place of a data file's name: the rows are marks
@@ -75,7 +74,7 @@ def pack(runs: Iterable[TaskRun], cut: Cut, ratio: float, accounts: Sequence[str
     tasks: list[PlannedTask] = []
     for (folder, part), found in sorted(groups.items()):
         apart = _by_account(found, accounts)
-        least = min(cores, sum(run.rows for run in found) // MANY) if len(groups) == len(apart) == 1 else 1
+        least = min(cores, sum(run.rows for run in found) // cut.many) if len(groups) == len(apart) == 1 else 1
         if cut.planner == "balanced":
             budget = cut.target * HEADROOM / max(ratio, 0.001)
             for some in _alone(apart):

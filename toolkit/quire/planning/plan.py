@@ -63,7 +63,7 @@ class Planned:
     def spread(self) -> bool:
         """Whether there are more tasks than the target size asks for, so that no core stands idle."""
         wanted = sum(t.bytes for t in self.tasks) * self.ratio / (self.cut.target * pack.HEADROOM)
-        many = self.listed.new >= pack.MANY * len(self.tasks)
+        many = self.listed.new >= self.cut.many * len(self.tasks)
         return many and self.cut.planner == "balanced" and len(self.tasks) > max(1, math.ceil(wanted))
 
     def skew(self) -> skew.SkewResult:
