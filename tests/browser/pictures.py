@@ -45,6 +45,10 @@ MONITOR = """\
 from quire_widgets import LoadMonitor
 LoadMonitor("events", {source!r}, page_size=8, watch=False)"""
 
+STATUS = """\
+from quire_widgets import StatusPage
+StatusPage({"gathered": None, "drops": "drop", "trips": None}, watch=False)"""
+
 
 def main() -> None:
     """Write them all."""
@@ -66,6 +70,7 @@ def main() -> None:
             _selector(files, address, browser)
             _monitor(files, address, browser)
             _timeline(files, address, browser)
+            _status(files, address, browser)
             browser.close()
 
 
@@ -227,6 +232,28 @@ def _loads(files: Path, kafka: Mock) -> None:
         if turn < 8:
             quire.load(f"kafka://{kafka.address}/events", files / "events", readings, **settings)
             time.sleep(1.5 + chance.random())
+
+
+def _status(files: Path, address: str, browser: Any) -> None:
+    """A destination that is well, one of which many files are small, and a table with a plan that nobody has carried out."""
+    here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
+    for i in range(24):
+        (files / "drop").mkdir(exist_ok=True)
+        (files / "drop" / f"{i:02}.csv").write_text(f"id,name\n{i},n{i}\n")
+        quire.consolidate(files / "drop", files / "drops", transform="csv", **here)
+    notebook, page = _opened(files, address, browser, "status", STATUS, 1000)
+    status = page.locator(".quire-status-page").last
+    status.locator(".quire-status-line").nth(2).get_by_text("plan").wait_for(timeout=60_000)
+    status.get_by_role("button", name="Show all that is known").nth(1).click()
+    status.locator(".quire-facts table").first.wait_for(timeout=60_000)
+    page.wait_for_timeout(500)
+    status.evaluate(
+        "(e, place) => { for (const one of e.querySelectorAll('*')) for (const text of one.childNodes) "
+        "if (text.nodeType === 3) text.data = text.data.replaceAll(place, '/lake') }",
+        str(files),
+    )
+    _save(page, status, status.locator(".quire-status-row").last, "status.png", DOCS)
+    notebook.close()
 
 
 def _save(page: Any, part: Any, last: Any, name: str, place: Path = PLACE) -> None:

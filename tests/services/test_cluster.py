@@ -227,6 +227,26 @@ def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path:
 
 
 @pytest.mark.nth(2)
+def test_values_are_decoded_there_too(driver: Driver, kafka_mock: Mock, tmp_path: Path) -> None:
+    """A decoder of quire's own, and one for whole files, travel to executors that have no quire."""
+    name = f"t{uuid.uuid4().hex}"
+    kafka_mock.create(name, 3)
+    values = [b'{"id": %d, "name": "n%d"}' % (i, i) if i % 50 else b"no JSON" for i in range(300)]
+    kafka_mock.produce(name, [Record(value, partition=i % 3) for i, value in enumerate(values)])
+    write(tmp_path / "in", {f"{i}.json": b'{"id": %d}' % i for i in range(9)})
+    said = driver(f"""
+        dest = {str(tmp_path / "out")!r}
+        report = quire.load("kafka://{kafka_mock.address}/{name}", dest, decode="json", schema="id long, name string", spark=spark, progress=False)
+        print(report.records, report.quarantined_count, *sorted(quire.read(dest, spark=spark).groupBy().sum("id").first()))
+        made = quire.process({str(tmp_path / "in")!r}, {str(tmp_path / "rows")!r}, quire.decoder("json", schema="id long"),
+                             split="file", spark=spark, progress=False)
+        print(made.files, made.records, quire.Ledger({str(tmp_path / "rows")!r}).verify(spark=spark).ok)
+    """)
+    ids = [i for i in range(300) if i % 50]
+    assert said.split() == [str(len(ids)), "6", str(sum(ids)), "9", "9", "True"]
+
+
+@pytest.mark.nth(2)
 def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) -> None:
     """Tasks, and functions of the user's own after `quire.install_on`, in an interpreter that does not know quire by itself."""
     said = driver(f"""

@@ -1,4 +1,5 @@
-"""The files that people have, on stores: a look, a gathering, one wrong record that is read again, a retry, and a second run."""
+"""The files that people have, on stores: a look, a gathering, one wrong record that is read again, a retry, and a second run; archives,
+rows in an order, and a destination for each schema."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import pytest
 from pyarrow import orc
 
 import quire
+from gathering import tar, zipped
 from quire import Ledger
 from quire.sources.files import is_shown
 from quire.storage import bare
@@ -78,3 +80,51 @@ def test_files_of_each_kind_are_gathered_on_each_store(service: str, kind: str, 
     want = [{**row, "id": row["id"] + 10 * i} for i in range(24) for row in ROWS]
     want += [{"id": 1, "name": "a", "fare": 1.0}] if kind == "csv" else []
     assert sorted(rows, key=str) == sorted(want, key=str)
+
+
+def rows_of(url: str, options: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The rows of each data file, as who lists the directory finds them."""
+    store = bare(url, options)
+    files = sorted(entry.name for entry in store.walk() if is_shown(entry.name) and entry.name.endswith(".parquet"))
+    return [pq.read_table(io.BytesIO(store.get(name))).to_pylist() for name in files]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("service", ["azurite", "seaweedfs", "hdfs"])
+def test_members_of_archives_are_documents_on_each_store(service: str, request: pytest.FixtureRequest) -> None:
+    url, options = place(service, request)
+    store, members = bare(f"{url}/in", options), {f"m{i:02}.xml": b"<a>%d</a>" % i for i in range(30)}
+    store.put("a.zip", zipped({**members, "wrong.xml": b"<a>", "../out.xml": b"<a/>"}))
+    store.put("b.tar.gz", gzip.compress(tar(members), mtime=0))
+    store.put("c!.xml", b"<a>c</a>")
+    how: dict[str, Any] = {"transform": "xml", "archives": True, "storage_options": options, "max_quarantined": 9, **HERE}
+    report = quire.consolidate(f"{url}/in", f"{url}/out", **how)
+    assert (report.files, report.records, report.quarantined_count) == (3, 61, 2)
+    ledger = Ledger(f"{url}/out", storage_options=options)
+    assert ledger.read(f"{url}/in/b.tar.gz!m07.xml") == b"<a>7</a>\n"
+    assert ledger.verify(spark=HERE["spark"]).ok
+    assert quire.consolidate(f"{url}/in", f"{url}/out", **how).files == 0
+    done = ledger.retry(f"{url}/in", max_quarantined=9, archives=True, **HERE)
+    assert (done.gathered, done.quarantined) == (0, 2)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("service", ["azurite", "seaweedfs", "hdfs"])
+def test_rows_in_an_order_and_a_destination_for_each_schema_on_each_store(service: str, request: pytest.FixtureRequest) -> None:
+    url, options = place(service, request)
+    store = bare(f"{url}/in", options)
+    for i in range(12):
+        store.put(f"d{i % 2}/{i:02}.parquet", content("parquet", [{**row, "id": row["id"] * 100 + i} for row in ROWS]))
+    how: dict[str, Any] = {"transform": "parquet", "storage_options": options, **HERE}
+    ids = sorted(row["id"] * 100 + i for i in range(12) for row in ROWS)
+    for _ in range(2):  # a second run finds nothing new
+        quire.consolidate(f"{url}/in", f"{url}/sorted", sort_by="id", target_size="1 KiB", **how)
+        found = rows_of(f"{url}/sorted", options)
+        files = sorted([row["id"] for row in rows] for rows in found)
+        assert [one for some in files for one in some] == ids
+        assert len(files) > 1
+    store.put("other.parquet", content("parquet", [{"city": "berlin"}]))
+    for n in (13, 0):
+        report = quire.consolidate(f"{url}/in", f"{url}/split", split_by_schema=True, **how)
+        assert (report.files, len(rows_of(f"{url}/split", options))) == (n, 2)
+        assert sorted(len(rows) for rows in rows_of(f"{url}/split", options)) == [1, len(ids)]

@@ -54,7 +54,7 @@ def test_logs_are_compacted_first(tmp_path: Path) -> None:
     assert ours(table) == theirs(tmp_path / "trips") == now
     table.upsert(frame(("a", "sf", 50, 5.0)), spark=LOCAL, progress=False)
     table.schedule_compaction()
-    assert maintain(table, log_ratio=1e9).due["compact"] == "1 plans are pending"
+    assert maintain(table, log_ratio=1e9).due["compact"] == "1 plan is pending"
     assert not quire.recover(table.url).open
 
 

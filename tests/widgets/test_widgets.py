@@ -655,13 +655,13 @@ def test_pictures_side_by_side_do_not_share_ids_and_leave_the_page_alone() -> No
 
 
 @pytest.mark.nth(2)
-@pytest.mark.parametrize(("missing", "names"), [("ipywidgets", 6), ("matplotlib", 4)])  # CommitterSelector and TableTimeline draw none
+@pytest.mark.parametrize(("missing", "names"), [("ipywidgets", 7), ("matplotlib", 4)])  # the others draw none
 def test_without_the_extra_it_imports_and_a_name_says_what_to_install(missing: str, names: int) -> None:
     script = f"""
 import sys
 sys.modules[{missing!r}] = None
 import quire_widgets
-known = {{"CommitterSelector", "ConsolidationPanel", "LedgerInspector", "LoadMonitor", "SkewView", "TableTimeline"}}
+known = {{"CommitterSelector", "ConsolidationPanel", "LedgerInspector", "LoadMonitor", "SkewView", "StatusPage", "TableTimeline"}}
 assert known <= set(quire_widgets.__all__)
 assert set(quire_widgets.__all__) <= set(dir(quire_widgets))
 for name in quire_widgets.__all__:

@@ -5,6 +5,7 @@
     CommitterSelector(url, needs)       which committer for Spark's own jobs: settings to copy, a check of the session, what was measured
     LedgerInspector(dest)               the ledger: search, pages, commits, one file's coverage; retry and forget what failed
     LoadMonitor(dest, source)           a load from Kafka: lag, commits, quarantine, losses, skew; start, stop and resume
+    StatusPage(dests)                   destinations and tables: a line for each, whether it is well and what to do
     TableTimeline(table)                a table: its instants as lanes, its slices as a picture, a record's whole history
 
 Needs the extra `widgets` of `quire-spark`. Importing this package does not; using one of its names does.
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from quire_widgets.panel import ConsolidationPanel
     from quire_widgets.selector import CommitterSelector
     from quire_widgets.skew_view import SkewView
+    from quire_widgets.status_page import StatusPage
     from quire_widgets.timeline import TableTimeline
 
-__all__ = ["CommitterSelector", "ConsolidationPanel", "LedgerInspector", "LoadMonitor", "SkewView", "TableTimeline"]
+__all__ = ["CommitterSelector", "ConsolidationPanel", "LedgerInspector", "LoadMonitor", "SkewView", "StatusPage", "TableTimeline"]
 
 _HOMES = {
     "CommitterSelector": "selector",
@@ -31,6 +33,7 @@ _HOMES = {
     "LedgerInspector": "inspector",
     "LoadMonitor": "monitor",
     "SkewView": "skew_view",
+    "StatusPage": "status_page",
     "TableTimeline": "timeline",
 }
 _EXTRA = ("ipywidgets", "traitlets", "matplotlib")

@@ -83,6 +83,14 @@ def table(url: str, has_options: bool, as_of: str, call: str, *, key: str = "", 
     return f"import quire\n\n{opened}{at}\nresult = table.{called}{head}"
 
 
+def status(dest: str, source: Any, chosen: Mapping[str, Any]) -> str:
+    """`status = quire.status(…)`, and its line."""
+    arguments = [_value("dest", dest), *([] if source is None else [_value("source", source)])]
+    arguments += [f"{name}={_value(name, value)}" for name, value in chosen.items() if name != "spark"]
+    arguments += ["spark=spark"] if "spark" in chosen else []
+    return f"{_call('status = quire.status', arguments)}\nprint(status.line)"
+
+
 def advise(url: str, needs: Collection[str], hierarchical: bool | None, spark: Any) -> str:
     """`advice = quire.committers.advise(…)`, and in a comment how a session gets it."""
     arguments = [_value("url", url)]

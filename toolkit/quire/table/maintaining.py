@@ -133,7 +133,7 @@ class Maintaining:
         if has.type == config.MERGE_ON_READ:
             stats = health.stats(store, line, self.table.url)
             if pending := line.compactions():
-                yield COMPACT, f"{len(pending):,} plans are pending"
+                yield COMPACT, f"{len(pending):,} plan{'s are' if len(pending) > 1 else ' is'} pending"
             elif stats.logs and stats.log_bytes >= wanted.log_ratio * stats.bytes:
                 yield COMPACT, f"logs have {stats.log_ratio:.0%} of the bytes of base files, and may have {wanted.log_ratio:.0%}"
         if not indexes.named(indexes.of(has)).computes:  # else the key says the file group

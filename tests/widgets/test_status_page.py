@@ -1,0 +1,149 @@
+"""The page of destinations: whether each is well and what to do, in one line, whatever is wrong with the others."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gathering import gather, refused, write
+from pages import Balanced, click, everything, markup, one, text_of, walk
+from quire.errors import StorageError, UsageError
+from quire_widgets import StatusPage, status_page
+
+SECRET = "hunter2hunter2"
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[..., StatusPage]]:
+    """Makes pages that end with the test."""
+    pages = list[StatusPage]()
+
+    def make(dests: Any, **settings: Any) -> StatusPage:
+        pages.append(StatusPage(dests, **{"watch": False, **settings}))
+        assert pages[-1].wait(20)
+        return pages[-1]
+
+    yield make
+    for page in pages:
+        page.close()
+        page.wait(20)
+
+
+def story(folder: Path) -> tuple[Path, Path, Path]:
+    """A source, a destination that is well, and one of which much is quarantined."""
+    source = write(folder / "in", {f"{i}.xml": b"<a>%d</a>" % i for i in range(10)})
+    bad = write(folder / "bad", {f"{i}.xml": b"<a>" if i % 2 else b"<a/>" for i in range(10)})
+    gather(source, folder / "well", transform="xml")
+    gather(bad, folder / "ill", transform="xml", max_quarantined=9)
+    return source, folder / "well", folder / "ill"
+
+
+def shows(page: StatusPage, name: str) -> str:
+    return text_of(one(page, f"quire-{name}").value)
+
+
+def said_of(page: StatusPage) -> list[str]:
+    return [text_of(w.value) for w in walk(page) if "quire-status-line" in w._dom_classes]
+
+
+def test_a_line_for_each_says_whether_it_is_well_and_what_to_do(tmp_path: Path, made: Callable[..., StatusPage]) -> None:
+    source, well, ill = story(tmp_path)
+    page = made({str(well): str(source), str(ill): None})
+    first, second = said_of(page)
+    assert first.startswith(f"✓ file://{well}: well, 10 records in 1 data file")
+    assert f"file://{ill}: 5 quarantined (50.00% of what was read" in second
+    assert f"See why: quire ledger quarantined {ill}" in second
+    assert shows(page, "verdict").startswith("2 destinations: 1 well, 1 to look after (2")
+    assert page.ok is False
+    assert page.seen[str(well)].unprocessed == 0
+    assert page.troubles == {}
+    write(source, {"more.xml": b"<a/>"})
+    click(page, "refresh")
+    assert page.wait(20)
+    assert page.seen[str(well)].unprocessed == 1
+    made_again = made([well])
+    assert made_again.ok is True
+    assert shows(made_again, "verdict").startswith("1 destination: 1 well (")
+
+
+def test_what_does_not_answer_is_told_and_the_others_are_looked_at(
+    tmp_path: Path, made: Callable[..., StatusPage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, well, _ = story(tmp_path)
+    page = made([tmp_path / "nothing", well])
+    assert "holds no ledger" in said_of(page)[0]
+    assert said_of(page)[1].startswith("✓")
+    assert page.ok is None
+    assert list(page.troubles) == [str(tmp_path / "nothing")]
+    monkeypatch.setattr(status_page.quire, "status", lambda *_, **__: (_ for _ in ()).throw(StorageError(f"it is away. key={SECRET}")))
+    page.refresh()
+    assert page.wait(20)
+    assert "it is away" in said_of(page)[1]
+    assert page.seen[str(well)].files == 10, "what was seen before stays"
+    next(w for w in walk(page) if "quire-facts-button" in w._dom_classes and w.layout.display is None).click()
+    assert "10" in text_of(next(w for w in walk(page) if "quire-facts" in w._dom_classes and w.value).value)
+    monkeypatch.undo()
+    page.refresh()
+    assert page.wait(20)
+    assert said_of(page)[1].startswith("✓")
+    assert shows(page, "verdict").startswith("2 destinations: 1 well, 1 not known")
+
+
+def test_it_looks_by_itself_while_it_is_shown(tmp_path: Path, made: Callable[..., StatusPage]) -> None:
+    source, well, _ = story(tmp_path)
+    page = made({str(well): str(source)}, look_every=0.05, watch=True)
+    write(source, {"more.xml": b"<a>"})
+    gather(source, well, transform="xml", max_quarantined=9)
+    deadline = time.monotonic() + 20
+    while page.seen[str(well)].quarantined != 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert page.seen[str(well)].quarantined == 1
+    assert page.ok is False
+    page._view_count = 1
+    page._view_count = 0  # nobody sees it
+    assert page.wait(20)
+    time.sleep(0.2)
+    before = page._looked, page.seen[str(well)].time
+    time.sleep(0.3)
+    assert (page._looked, page.seen[str(well)].time) == before
+    page._view_count = 1
+    assert page.wait(20)
+    assert page.seen[str(well)].time > before[1]
+
+
+def test_without_a_kernel_the_page_says_the_same_and_no_secret(tmp_path: Path, made: Callable[..., StatusPage]) -> None:
+    evil = tmp_path / "<b>x & y"
+    source, well, ill = story(evil)
+    page = made({str(well): str(source), str(ill): None}, max_age="1 h", storage_options={"account_key": SECRET})
+    told = everything(page)
+    assert SECRET not in told
+    assert "<b>x" not in markup(page)
+    assert html.escape("<b>x & y") in markup(page)
+    assert Balanced(page._repr_mimebundle_()["text/html"]).open == []
+    assert "storage_options=storage_options" in page.code
+    assert repr(page).splitlines()[0].startswith("2 destinations: 1 well, 1 to look after")
+    found = dict[str, Any]()
+    exec(page.code.replace("storage_options=storage_options", "storage_options=None"), found)
+    assert found["status"].quarantined == 5
+
+
+@pytest.mark.parametrize(
+    ("dests", "settings", "words"),
+    [
+        ([], {}, "a page is about destinations, and none is named"),
+        ({}, {}, "none is named"),
+        (5, {}, "none is named"),
+        ([""], {}, "'' is not one"),
+        ([None], {}, "None is not one"),
+        (["/x"], {"look_every": "abc"}, "look_every='abc' is not a time span"),
+        (["/x"], {"max_age": "soon"}, "max_age='soon' is not a time span"),
+    ],
+)
+def test_wrong_words(dests: Any, settings: dict[str, Any], words: str) -> None:
+    with refused(UsageError, 2, words):
+        StatusPage(dests, **settings)

@@ -1,0 +1,214 @@
+"""Whether destinations are well: a line for each, what to do, and on request all that is known of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ipywidgets as widgets
+import traitlets
+
+import quire
+from quire import UsageError
+from quire.arguments import seconds
+from quire.errors import hide
+from quire_widgets import as_code, html
+from quire_widgets.call import Watch
+from quire_widgets.form import Form, Shutter, line, place, shown
+
+AT_ONCE = 8  # destinations
+FIRST = 3.0  # seconds that the first look may take before the page is there without it
+_LOOKING = "not looked at yet"
+
+
+class _Row(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """A destination: its line, what else is to be done, and behind a button its facts."""
+
+    def __init__(self, dest: str, source: Any) -> None:
+        self.dest, self.source = dest, source
+        self.seen: quire.Status | None = None
+        self.trouble = ""  # why the last look has failed
+        self._line = place("status-line")
+        self.facts = Shutter("facts", "all that is known", lambda: "" if self.seen is None else self.seen._repr_html_())
+        super().__init__([self._line, self.facts])
+        self.add_class("quire-status-row")
+        self.show()
+
+    @property
+    def well(self) -> bool | None:
+        """None: nobody knows."""
+        return None if self.trouble or self.seen is None else self.seen.ok
+
+    @property
+    def text(self) -> str:
+        """The line, and one for each thing more that is to be done."""
+        if self.trouble:
+            return self.trouble if hide(self.dest) in self.trouble else f"{hide(self.dest)}: {self.trouble}"
+        return f"{hide(self.dest)}: {_LOOKING}" if self.seen is None else "\n".join([self.seen.line, *self.seen.advice[1:]])
+
+    @property
+    def html(self) -> str:
+        """The same as HTML."""
+        first, *more = self.text.split("\n")
+        rest = "".join(f"<div>{html.text(each)}</div>" for each in more)
+        return (
+            html.status(f"✓ {first}")
+            if self.well
+            else html.status(first)
+            if self.well is None and not self.trouble
+            else html.alert(first, then=rest)
+        )
+
+    def look(self, chosen: Mapping[str, Any]) -> None:
+        """Look at the destination; where it does not answer, its facts are those of the last look that did."""
+        try:
+            self.seen, self.trouble = quire.status(self.dest, self.source, **chosen), ""
+        except Exception as e:  # whatever it is: it is told, and the others are looked at
+            self.trouble = line(e)
+
+    def show(self) -> None:
+        """Draw what was seen."""
+        shown(self._line, self.html)
+        self.facts.show(self.seen is not None)
+
+
+class StatusPage(Form):
+    """A page that says in one line a destination whether it is well and what to do; it looks by itself, and changes nothing.
+
+    dests              a destination, several of them, or each with the source that it is made of: {"/data/out": "/data/in"}; tables, too
+    max_age            how long what is at a source may wait, as in `quire.status`: "1 h"
+    look_every         seconds between two looks while it watches, or "1 min"
+    watch              whether it looks again by itself, as long as it is shown
+    spark, storage_options, source_options    as for `quire.status`, of all destinations
+
+    .ok                whether nothing is to be done anywhere; None: not all of them could be looked at
+    .seen              destination → the quire.Status of the last look that went well
+    .troubles          destination → why the last look failed, where it did
+    .refresh() .wait(timeout) .close()
+    .code              the same as Python, without secrets
+
+        page = StatusPage({"/data/out": "/data/in", "/data/events": "kafka://host:9092/events"}, max_age="1 h")
+        page.refresh(); page.wait(60); page.close()
+
+    Raises UsageError where no destination is named, and for wrong values.
+    """
+
+    state = traitlets.Enum(("idle",), "idle", help="it looks, and does nothing else")
+    watching = traitlets.Bool(True, help="whether it looks again by itself")
+    ok = traitlets.Bool(None, allow_none=True, help="whether nothing is to be done anywhere")
+
+    def __init__(
+        self, dests: Any, *, max_age: str | float | None = None, look_every: str | float = 60, watch: bool = True, spark: Any = None,
+        storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        named = _named(dests)
+        pause = seconds(look_every, "look_every")
+        if max_age is not None:
+            seconds(max_age, "max_age")
+        given = {"max_age": max_age, "spark": spark, "storage_options": storage_options, "source_options": source_options}
+        self._chosen = {name: value for name, value in given.items() if value is not None}
+        super().__init__("quire-status-page")
+        self._rows = [_Row(dest, source) for dest, source in named.items()]
+        self._looked, self._unseen, self._show_lock = "", False, threading.Lock()
+        self._watch = Watch(self._look, pause)
+        box = widgets.Checkbox(description=f"look every {pause:g} s", indent=False, layout={"width": "auto"})
+        box.add_class("quire-watch")
+        traitlets.link((box, "value"), (self, "watching"))
+        refresh = self._button("Refresh", self.refresh, tooltip="Look at all of them now")
+        self._lay_out("verdict", [refresh, box], *self._rows, "code")
+        self._show_code("\n\n".join(["import quire", *(as_code.status(row.dest, row.source, self._chosen) for row in self._rows)]))
+        self._show()
+        self._watch.ask()
+        self._watch.wait(FIRST)
+        self.watching = watch
+        self._follow_watching()
+        self._view_count = 0  # so that the browser says how many views there are
+        self.observe(self._viewed, "_view_count")
+
+    @property
+    def seen(self) -> dict[str, quire.Status]:
+        """What the last look at each has found."""
+        return {row.dest: row.seen for row in self._rows if row.seen is not None}
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Why the last look at a destination has failed."""
+        return {row.dest: row.trouble for row in self._rows if row.trouble}
+
+    # ----------------------------------------------------------------------------------------------------------------- to look
+    def refresh(self) -> None:
+        """Look now, in the background; `wait` waits for it."""
+        self._watch.ask()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until what was asked for is shown, at most `timeout` seconds; return whether that is so."""
+        return self._watch.wait(timeout)
+
+    def close(self) -> None:
+        """Look no more."""
+        if watch := getattr(self, "_watch", None):  # else its arguments were wrong
+            watch.on(False)
+        super().close()
+
+    @traitlets.observe("watching")
+    def _follow_watching(self, _: object = None) -> None:
+        self._watch.on(self.watching and not self._unseen)
+
+    def _viewed(self, change: Mapping[str, Any]) -> None:
+        """Where nobody sees it any more, it does not look; where somebody does again, at once."""
+        gone, back = change["new"] == 0, self._unseen and change["new"]
+        self._unseen = gone
+        self._follow_watching()
+        if back and self.watching:
+            self.refresh()
+
+    def _look(self) -> None:
+        """In the thread of the watch."""
+
+        def look(row: _Row) -> None:
+            row.look(self._chosen)
+            row.show()
+            with self._show_lock:
+                self._show()
+
+        with ThreadPoolExecutor(min(AT_ONCE, len(self._rows)), "quire-status") as threads:  # one that does not answer holds up no other
+            list(threads.map(look, self._rows))
+        self._looked = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        self._show()
+
+    # ------------------------------------------------------------------------------------------------------------- what it shows
+    def _show(self) -> None:
+        self._put("verdict", html.block(f"<strong>{html.text(self._verdict)}</strong>"))
+        states = {row.well for row in self._rows}
+        self.ok = False if False in states else None if None in states else True
+
+    @property
+    def _verdict(self) -> str:
+        counts = [(sum(row.well is state for row in self._rows), words) for state, words in ((True, "well"), (False, "to look after"))]
+        counts.append((sum(row.well is None for row in self._rows), "not known"))
+        n = len(self._rows)
+        said = ", ".join(f"{count:,} {words}" for count, words in counts if count)
+        return f"{n:,} destination{'s' * (n != 1)}: {said}" + (f" ({self._looked})" if self._looked else "")
+
+    def _lines(self) -> Iterable[str]:
+        return [self._verdict, "\n".join(row.text for row in self._rows), self.code]
+
+    def _page(self) -> str:
+        rows = (row.html + html.details("All that is known", row.seen._repr_html_() if row.seen else "") for row in self._rows)
+        return html.block(f"<strong>{html.text(self._verdict)}</strong>", *rows, html.code(self.code))
+
+
+def _named(dests: Any) -> dict[str, Any]:
+    """Destinations, each with its source, or None; UsageError for anything else."""
+    if isinstance(dests, str | os.PathLike):
+        dests = [dests]
+    found = dict(dests) if isinstance(dests, Mapping) else dict.fromkeys(dests) if isinstance(dests, Iterable) else {}
+    wrong = [dest for dest in found if not isinstance(dest, str | os.PathLike) or not os.fspath(dest)]
+    if not found or wrong:
+        said = f"{wrong[0]!r} is not one" if wrong else "none is named"
+        raise UsageError(f"a page is about destinations, and {said}: for example StatusPage(['/data/out', 's3://lake/events']).")
+    return {os.fsdecode(dest): source for dest, source in found.items()}
