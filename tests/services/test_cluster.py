@@ -235,11 +235,11 @@ def test_values_are_decoded_there_too(driver: Driver, kafka_mock: Mock, tmp_path
     kafka_mock.produce(name, [Record(value, partition=i % 3) for i, value in enumerate(values)])
     write(tmp_path / "in", {f"{i}.json": b'{"id": %d}' % i for i in range(9)})
     said = driver(f"""
-        dest = {str(tmp_path / "out")!r}
-        report = quire.load("kafka://{kafka_mock.address}/{name}", dest, decode="json", schema="id long, name string", spark=spark, progress=False)
+        source, dest, here = "kafka://{kafka_mock.address}/{name}", {str(tmp_path / "out")!r}, dict(spark=spark, progress=False)
+        report = quire.load(source, dest, decode="json", schema="id long, name string", **here)
         print(report.records, report.quarantined_count, *sorted(quire.read(dest, spark=spark).groupBy().sum("id").first()))
         made = quire.process({str(tmp_path / "in")!r}, {str(tmp_path / "rows")!r}, quire.decoder("json", schema="id long"),
-                             split="file", spark=spark, progress=False)
+                             split="file", **here)
         print(made.files, made.records, quire.Ledger({str(tmp_path / "rows")!r}).verify(spark=spark).ok)
     """)
     ids = [i for i in range(300) if i % 50]
