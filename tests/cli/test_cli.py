@@ -26,8 +26,10 @@ from commands import Run, answer, one_line
 from gathering import documents, gather, write
 from quire.cli import app, show
 from quire.commit import protocol
+from quire.engine import request
 from quire.errors import QuireError
 from quire.ledger import tables
+from quire.storage.secret import resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,17 +130,14 @@ def test_the_verbs_are_those_of_the_design_and_each_has_its_help(run: Run) -> No
 def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) -> None:
     options = {p.name: p for p in every()[verb].params if isinstance(p, click.Option)}
     python = inspect.signature(getattr(quire, verb)).parameters
-    ours = {
-        "as_json",
-        "quiet",
-        "master",
-        *(("options", "secrets", "registry_secrets") if verb == "load" else ()),
-    }  # Python has these otherwise
+    sides = {f"{side}{kind}" for side in ("", "source_", "dest_") for kind in ("options", "secrets")}
+    # Python has these otherwise.
+    ours = {"as_json", "quiet", "master", *(("options", "secrets", "registry_secrets") if verb == "load" else sides)}
     assert set(options) - ours <= set(python)
     not_in_a_shell = "source dest spark progress storage_options source_options dest_options "
     not_in_a_shell += {"process": "function stop", "load": "stop", "plan": ""}.get(verb, "stop ")
     not_in_a_shell += "keep_messages function_version" if verb in ("consolidate", "plan") else ""
-    assert set(python) - set(options) == set(not_in_a_shell.split())
+    assert set(python) - (set(options) - ours) == set(not_in_a_shell.split())
     defaults = every()[verb].make_context(verb, ["in", *(["function"] if verb == "process" else []), "out"]).params
     for name in set(options) - ours:
         default = defaults[name]
@@ -471,6 +470,35 @@ def test_what_a_terminal_cannot_show_is_no_error(place: Path) -> None:
     done = subprocess.run([*QUIRE, "ledger", "summary", "out"], cwd=place, capture_output=True, env=latin)
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"xml \u2192 lines" in done.stdout
+
+
+def test_options_reach_the_stores_of_both_sides_and_of_each(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIDDEN", "of the environment")
+    seen = list[dict[str, Any]]()
+
+    def called(*_: object, **given: Any) -> None:
+        sides = {name: given.get(name) for name in ("storage_options", "source_options", "dest_options")}
+        seen.append({name: resolved(found or {}) for name, found in sides.items()})
+        raise quire.UsageError("seen")
+
+    for module, name in ((app.quire, "sniff"), (request, "build"), (app, "check")):
+        monkeypatch.setattr(module, name, called)
+    given = ("--store-option", "endpoint_url=http://h:1/?a=b", "--store-secret", "secret=HIDDEN")
+    each = ("--source-option", "profile=partner", "--dest-option", "profile=lake", "--dest-secret", "token=HIDDEN")
+    both = {"endpoint_url": "http://h:1/?a=b", "secret": "of the environment"}
+    for verb in (("consolidate", "s3://in", "s3://out"), ("plan", "s3://in", "s3://out"), ("process", "s3://in", "json:loads", "s3://out")):
+        one_line(run(*verb, *given, *each), 2, "seen")
+        assert seen.pop() == {
+            "storage_options": both,
+            "source_options": {"profile": "partner"},
+            "dest_options": {"profile": "lake", "token": "of the environment"},
+        }
+    one_line(run("sniff", "s3://in", *given), 2, "seen")
+    assert seen.pop()["storage_options"] == both
+    one_line(run("consolidate", "s3://in", "s3://out", "--source-option", "profile"), 2, "--source-option takes NAME=VALUE")
+    one_line(run("consolidate", "s3://in", "s3://out", "--dest-secret", "=x"), 2, "--dest-secret takes NAME=VARIABLE")
+    one_line(run("consolidate", "s3://in", "s3://out", "--store-option", "x"), 2, "--store-option takes NAME=VALUE")
+    assert not seen
 
 
 def test_a_wrong_argument_is_said_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

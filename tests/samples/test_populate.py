@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,12 +21,19 @@ from quire.errors import StorageError, UsageError
 from quire.samples import devices
 from quire.samples.devices import DIRT, SHAPES, Stock
 from quire.samples.populate import _Tree, populate
+from quire.storage import connect
+
+populating: Any = sys.modules["quire.samples.populate"]  # whose name the function has, too
 
 LIBRARY = str(Path(devices.__file__).parents[2])
 
 
 def tree_of(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*") if path.is_file()}
+
+
+def tree_names(files: int) -> list[str]:
+    return [name for name, _ in populating._documents(_Tree("", files, 5000, 20, "even", 0, 7), 0, files)]
 
 
 def per_directory(root: Path) -> list[int]:
@@ -209,7 +217,9 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
         ({"seed": -1}, "seed"),
         ({"processes": 0}, "processes"),
         ({"shape": "evn"}, "Did you mean 'even'"),
-        ({"directory": "abfs://c@a.dfs.core.windows.net/x"}, "local directory"),
+        ({"directory": "gss://bucket/x"}, "gss"),
+        ({"directory": "s3://"}, "s3"),
+        ({"directory": "file://elsewhere/x"}, "another machine"),
         ({"directory": ""}, "local directory"),
         ({"directory": b"x"}, "local directory"),
         ({"files": 10**9, "size": "16 MiB"}, "is free"),
@@ -227,6 +237,28 @@ def test_a_file_url_is_a_local_directory_too(tmp_path: Path) -> None:
     report = populate(f"file://{tmp_path}/a%20b", files=3, progress=False)
     assert report.directory == str(tmp_path / "a b")
     assert len(list((tmp_path / "a b").rglob("*.xml"))) == 3
+
+
+def test_a_place_in_a_store_gets_the_same_files(tmp_path: Path) -> None:
+    populate(tmp_path / "here", files=300, dirs=3, processes=1, progress=False)
+    url = f"memory://{tmp_path.name}/in"
+    report = populate(url, files=300, dirs=3, progress=False)
+    assert (report.directory, report.files) == (url, 300)
+    store = connect(url)
+    assert {e.name: hashlib.sha256(store.get(e.name)).hexdigest() for e in store.walk()} == tree_of(tmp_path / "here")
+    assert report.bytes == sum(e.size for e in store.walk())
+    with pytest.raises(UsageError, match=r"is not empty, it holds 'site-00'.*never deletes"):
+        populate(url, files=10, progress=False)
+
+
+def test_what_comes_into_a_store_meanwhile_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"memory://{tmp_path.name}/in"
+    name = next(iter(tree_names(files=20)))
+    monkeypatch.setattr(populating, "_empty", lambda *_: connect(url))
+    connect(url).put(name, b"theirs")
+    with pytest.raises(StorageError, match="is there by now"):
+        populate(url, files=20, progress=False)
+    assert connect(url).get(name) == b"theirs"
 
 
 def test_a_script_without_a_main_guard_and_one_on_the_command_line_work_and_no_bar_is_in_a_log(tmp_path: Path) -> None:

@@ -32,7 +32,24 @@ from quire.cli.load import OFFSETS, emit, load, without_secrets
 from quire.cli.pages import PAGES
 from quire.cli.parquet import PARQUET, parquet_options
 from quire.cli.run import run
-from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, OUTAGE, QUIET, as_line, frame, show, shown, spark_of
+from quire.cli.show import (
+    AS_JSON,
+    LIMIT,
+    MASTER,
+    MOST_ROWS,
+    OUTAGE,
+    PLACE_OPTION,
+    PLACE_SECRET,
+    QUIET,
+    SIDES,
+    as_line,
+    frame,
+    show,
+    shown,
+    sides,
+    spark_of,
+    store_options,
+)
 from quire.cli.status import status
 from quire.cli.upkeep import UPKEEP
 from quire.engine.loop import again
@@ -92,6 +109,7 @@ _JOB = [
     click.option("--exports", multiple=True, help="delta, iceberg or symlinks: from now on in this format, too, over the same files."),
     click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),
     click.option("--operation", help="Into a table: upsert (default), insert or bulk_insert."),
+    *SIDES,
     MASTER,
 ]
 
@@ -134,6 +152,7 @@ def _options(*options: Any) -> Callable[[F], F]:
 
 def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     master = given.pop("master")
+    given |= sides(given)
     given["parquet_options"] = parquet_options(given.get("parquet_options", ()))
     given |= {"columns": columns_of(given["columns"])} if "columns" in given else {}
     return {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}, master
@@ -202,10 +221,13 @@ def consolidate(
 @click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
 @click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
 @click.option("--sample", default=200, show_default=True, help="How many files to look at.")
+@PLACE_OPTION
+@PLACE_SECRET
 @AS_JSON
-def sniff(source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...], hidden: bool, sample: int, as_json: bool) -> None:
+def sniff(source: tuple[str, ...], options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Look at some files below SOURCE…: which kinds lie there, and which call takes them."""
-    show(quire.sniff(_source(source), include=list(include) or None, exclude=list(exclude) or None, hidden=hidden, sample=sample), as_json)
+    which: dict[str, Any] = {name: list(found) or None if isinstance(found, tuple) else found for name, found in given.items()}
+    show(quire.sniff(_source(source), storage_options=store_options(options, secrets, "store-{}"), **which), as_json)
 
 
 @cli.command()
@@ -319,11 +341,13 @@ def _counts(text: bytes) -> quire.skew.SkewResult:
 @click.option("--dirty", default=0.01, show_default=True, help="Share of broken, empty or wrongly encoded files.")
 @click.option("--seed", default=7, show_default=True, help="Another number, other files.")
 @click.option("--processes", type=int, help="Default: as many as there are processors.")
+@PLACE_OPTION
+@PLACE_SECRET
 @AS_JSON
 @QUIET
-def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Fill DIRECTORY with small device files to try things on."""
-    report = quire.populate(directory, progress=not quiet, **given)
+def populate(directory: str, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool, quiet: bool, **given: Any) -> None:
+    """Fill DIRECTORY, a new or empty one or a URL, with small device files to try things on."""
+    report = quire.populate(directory, progress=not quiet, storage_options=store_options(options, secrets, "store-{}"), **given)
     if as_json:
         from dataclasses import asdict
 

@@ -33,6 +33,16 @@ STORE_OPTION = click.option("--option", "options", multiple=True, help="For the 
 STORE_SECRET = click.option(
     "--secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE: the value is looked up in this variable of the environment."
 )
+PLACE_OPTION = click.option("--store-option", "options", multiple=True, help="For the store, NAME=VALUE (again for more).")
+PLACE_SECRET = click.option("--store-secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE, looked up in the environment.")
+# Of a call that reads one place and writes another: for both of them, or for each its own.
+SIDES = [
+    PLACE_OPTION, PLACE_SECRET,
+    click.option("--source-option", "source_options", multiple=True, help="For the source's store alone, such as profile=NAME of S3."),
+    click.option("--source-secret", "source_secrets", multiple=True, help="Likewise NAME=VARIABLE."),
+    click.option("--dest-option", "dest_options", multiple=True, help="For the destination's store alone."),
+    click.option("--dest-secret", "dest_secrets", multiple=True, help="Likewise NAME=VARIABLE."),
+]  # fmt: skip
 LIMIT = click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
 
 
@@ -41,10 +51,22 @@ def kafka_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[st
     return named(options, secrets, "sasl.mechanism=PLAIN") or None
 
 
-def store_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
+def store_options(options: tuple[str, ...], secrets: tuple[str, ...], spelled: str = "{}") -> dict[str, Any] | None:
     """A command's options for a store, or nothing; a flag's value is the word true or false."""
-    found = named(options, secrets, "endpoint_url=http://127.0.0.1:9000")
+    found = named(options, secrets, "endpoint_url=http://127.0.0.1:9000", spelled)
     return {name: _FLAGS.get(value, value) if isinstance(value, str) else value for name, value in found.items()} or None
+
+
+def sides(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of both stores of a call, as Python takes them, out of a command's own words."""
+    return {
+        name: store_options(given.pop(options), given.pop(secrets), spelled)
+        for name, options, secrets, spelled in (
+            ("storage_options", "options", "secrets", "store-{}"),
+            ("source_options", "source_options", "source_secrets", "source-{}"),
+            ("dest_options", "dest_options", "dest_secrets", "dest-{}"),
+        )
+    }
 
 
 def named(options: tuple[str, ...], secrets: tuple[str, ...], example: str, spelled: str = "{}") -> dict[str, Any]:

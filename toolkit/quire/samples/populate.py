@@ -16,21 +16,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from quire.arguments import format_size, parse_size
-from quire.errors import StorageError, UsageError, choose, encodable, scrub
+from quire.errors import StorageError, UsageError, about, choose, encodable, scrub
 from quire.interrupts import interruptible
 from quire.progress import Progress
 from quire.samples.devices import DIRT, LARGEST, SMALLEST, Stock
+
+if TYPE_CHECKING:
+    from quire.storage import Store
 
 SHAPES = ("even", "skewed", "deep", "flat")
 """How the files lie: the same number in each directory; about half of them in the first (Zipf's law, exponent 1.6); the same
@@ -41,6 +45,7 @@ _MOST_FILES = 10**9
 _MOST_DIRECTORIES = 100_000
 _WORTH_A_PROCESS = 4000  # below this many files a process takes longer to start than to write
 _REPORT_EVERY = 1000
+_IN_FLIGHT = 64  # requests to a store
 _BLOCK = 4096  # what a file takes on disk is rounded up to this on nearly every file system
 _WORD = 2**64 - 1
 
@@ -131,24 +136,27 @@ def populate(
     seed: int = 7,
     processes: int | None = None,
     progress: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PopulateReport:
-    """Write `files` made-up device files below `directory`, a new or empty local one, and return what was written.
+    """Write `files` made-up device files below `directory`, a new or empty one, local or at a URL, and return what was written.
 
     size       mean size in bytes (256 B to 16 MiB); single files lie within ± 20 % of it
     dirs       number of directories (not for flat); empty ones are made too
     shape      "even" | "skewed" | "deep" | "flat", see SHAPES
     dirty      share of the files, 0 to 1, that are damaged: truncated, mismatched tags, empty, wrong encoding, garbage
     seed       another seed, other files; the same arguments, the same tree, byte for byte
-    processes  how many write; default: one for each processor, at most 8
+    processes  how many write; default: one for each processor, at most 8. To a URL one process writes, with 64 requests in flight
     progress   show a bar where there is somebody to see it
+    storage_options    of the store at a URL, which a load test needs: quire.populate("s3://lake/in", storage_options={…})
 
     Nothing is ever deleted or overwritten: raises UsageError if the directory holds anything, for arguments out of range, and
-    if the disk is too small; StorageError when writing fails. Files of a stopped call stay.
+    if the disk is too small; StorageError when writing fails. Files of a stopped call stay. A store has no empty directories.
     After the small-files article's DirectoryPopulator (SmallFilesMerge).
     """
     began = time.perf_counter()
+    url = _url(directory, storage_options)
     tree = _Tree(
-        directory=_local(directory),
+        directory=url or _local(directory),
         files=_whole(files, "files", 0, _MOST_FILES),
         size=_size(size),
         dirs=1 if choose(shape, SHAPES, "shape") == "flat" else _whole(dirs, "dirs", 1, _MOST_DIRECTORIES),
@@ -158,10 +166,14 @@ def populate(
     )
     wanted = _processors() if processes is None else _whole(processes, "processes", 1, 256)
     wanted = max(1, min(wanted, tree.files // _WORTH_A_PROCESS))
-    _prepare(tree)
+    if url:
+        writing = _put_all(tree, _empty(url, storage_options))
+    else:
+        _prepare(tree)
+        writing = _write_all(tree, wanted)
     size_in_all = 0
     # closed at once when the bar is interrupted: the processes must not go on writing behind the error
-    with Progress(progress).phase("populate", tree.files) as bar, closing(_write_all(tree, wanted)) as steps:
+    with Progress(progress).phase("populate", tree.files) as bar, closing(writing) as steps:
         for written, length in steps:
             bar.update(written)
             size_in_all += length
@@ -178,15 +190,25 @@ def _local(directory: object) -> str:
     text = os.fspath(directory) if isinstance(directory, os.PathLike) else directory
     if not isinstance(text, str) or not text.strip() or "\0" in text or not encodable(text):
         raise UsageError(f"directory is {scrub(repr(text), 60)}: write the path of a new or empty local directory")
-    if "://" in text or text.startswith("file:/"):
+    if text.startswith("file:/"):
         try:
             url = urlsplit(text)
         except ValueError as e:
             raise UsageError(f"directory is {scrub(repr(text), 60)}, which is not a URL ({e}): write the path of a local directory") from e
-        if url.scheme != "file" or url.netloc not in {"", "localhost"}:
-            raise UsageError(f"populate writes to a local directory, not to {scrub(text)!r}: write there, then upload the tree")
+        if url.netloc not in {"", "localhost"}:
+            raise UsageError(f"directory is {scrub(text)!r}, which is of another machine: write the path of a local directory")
         text = url2pathname(url.path)
     return os.path.abspath(os.path.expanduser(text))
+
+
+def _url(directory: object, options: Mapping[str, Any] | None) -> str:
+    """The URL of a place in a store other than the local disk; "" for anything else."""
+    if not isinstance(directory, str) or "://" not in directory or directory.startswith("file:"):
+        return ""
+    from quire.storage import destination  # a process that writes to a disk needs none of it
+
+    with about("directory"):
+        return destination(directory, options)
 
 
 def _whole(value: object, what: str, least: int, most: int) -> int:
@@ -320,12 +342,29 @@ def _failed(tree: _Tree, error: OSError) -> str:
 
 def _write(tree: _Tree, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Write the files with the numbers in [start, stop); yield (files, bytes) now and then, and at the end."""
-    stock = Stock(tree.size, tree.seed)
-    dirty = tree.dirty(start, stop)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    files = size = first = 0
+    files = size = 0
+    for name, content in _documents(tree, start, stop):
+        descriptor = os.open(os.path.join(tree.directory, name), flags, 0o666)
+        try:
+            written = os.write(descriptor, content)
+            while written < len(content):
+                written += os.write(descriptor, content[written:])
+        finally:
+            os.close(descriptor)
+        files += 1
+        size += len(content)
+        if files == _REPORT_EVERY:
+            yield files, size
+            files = size = 0
+    yield files, size
+
+
+def _documents(tree: _Tree, start: int, stop: int) -> Iterator[tuple[str, bytes | bytearray]]:
+    """The names below the root and the contents of the files with the numbers in [start, stop)."""
+    stock, dirty, first = Stock(tree.size, tree.seed), tree.dirty(start, stop), 0
     for place, (path, end, day) in enumerate(tree.directories()):
-        folder = os.path.join(tree.directory, path, "dev-")
+        folder = f"{path}/dev-" if path else "dev-"
         step = 86_400_000 / max(1, end - first)
         for number in range(max(start, first), min(stop, end)):
             pick = _mix(tree.seed, number)
@@ -335,20 +374,36 @@ def _write(tree: _Tree, start: int, stop: int) -> Iterator[tuple[int, int]]:
             content: bytes | bytearray = (
                 stock.document(pick, device, number, moment) if kind is None else stock.damaged(kind, pick, device, number, moment)
             )
-            descriptor = os.open(f"{folder}{device:08d}-{number:010d}.xml", flags, 0o666)
-            try:
-                written = os.write(descriptor, content)
-                while written < len(content):
-                    written += os.write(descriptor, content[written:])
-            finally:
-                os.close(descriptor)
-            files += 1
-            size += len(content)
-            if files == _REPORT_EVERY:
-                yield files, size
-                files = size = 0
+            yield f"{folder}{device:08d}-{number:010d}.xml", content
         first = end
-    yield files, size
+
+
+def _empty(url: str, options: Mapping[str, Any] | None) -> Store:
+    """The store at a URL, where nothing is there yet; UsageError says what is."""
+    from quire.storage import connect
+
+    store = connect(url, options)
+    store.check_writable()
+    if (found := next(iter(store.scan()), None)) is not None:
+        raise UsageError(
+            f"{scrub(store.url)} is not empty, it holds {scrub(repr(found.name))}: populate never deletes or overwrites; name a new place"
+        )
+    return store
+
+
+def _put_all(tree: _Tree, store: Store) -> Generator[tuple[int, int]]:
+    """The same for a store, with many requests in flight, and not many more documents in memory."""
+
+    def put(document: tuple[str, bytes | bytearray]) -> int:
+        name, content = document
+        if not store.put_if_absent(name, bytes(content)):
+            raise StorageError(f"{scrub(store.url)}/{name} is there by now: somebody else writes there. What was written stays.")
+        return len(content)
+
+    documents = _documents(tree, 0, tree.files)
+    with ThreadPoolExecutor(_IN_FLIGHT, "quire-populate") as threads:
+        while some := list(islice(documents, _REPORT_EVERY)):
+            yield len(some), sum(threads.map(put, some))
 
 
 def _clock(milliseconds: int) -> str:
