@@ -131,7 +131,7 @@ class StatusPage(Form):
 
     @property
     def seen(self) -> dict[str, quire.Status]:
-        """What the last look at each has found."""
+        """The findings of the last look at each."""
         return {row.dest: row.seen for row in self._rows if row.seen is not None}
 
     @property
