@@ -362,6 +362,7 @@ PIPELINES = {
     for pipeline in (
         Pipeline("few", "lines", few, consolidate(transform="lines", target_size="16 B")),
         Pipeline("lines", "lines", documents, consolidate(transform="lines", target_size="250 B")),
+        Pipeline("bounded", "lines", documents, consolidate(transform="lines", target_size="100 B", max_files=5, max_bytes="250 B")),
         Pipeline("raw+gzip", "raw", documents, consolidate(transform="raw", compression="gzip", target_size="80 B")),
         Pipeline("parquet", "raw", documents, consolidate(transform="raw", format="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),

@@ -60,7 +60,9 @@ SHAPES = (  # how a planner packs the bytes of one file: tasks, each a tuple of 
     lambda us: ((us,),),  # 0: one task, one split
     lambda us: tuple(((u,),) for u in us) or (((),),),  # 1: one task a byte: t0=[0] t1=[1]
     lambda us: tuple(((u,),) for u in reversed(us)),  # 2: the same the other way round: t0=[1] t1=[0]
+    lambda us: tuple(((u,),) for u in us) or (((),),),  # 3, BOUNDED: as 1
 )
+BOUNDED = 3  # each commit takes one of the tasks of a listing
 G: Config = None  # the configuration being checked
 ROUNDS = 4
 TIMEOUT = "timeout"
@@ -474,12 +476,22 @@ def attempt(job, task, spec, a, writer):
         yield ("del", (f,))
 
 
+def untouched(log, version, tasks, ours):
+    """The tasks of an older listing whose paths nobody has touched since, but for our own jobs of it; None: list again."""
+    others = [e for e in commit_entries(log, version) if e[1] not in ours]
+    taken = {r[0] for e in others for t in in_effect(log, e) for r in (*t[3], *t[6])}
+    if not bug("backlog_as_listed"):
+        tasks = tuple(x for x in tasks if not any(split[0] in taken for split in x[1][0]))
+    return (len(log), tasks, ours) if tasks else None
+
+
 def driver(me, intent, shape):
     """quire.consolidate() and the other verbs: recover, then jobs until nothing is left to do."""
     if intent == "P" and shape == 0:
         return (yield from purger(me))
     again = ()  # what was left out in this call, once for each time
-    for rnd in range(ROUNDS):
+    rest = None  # of a bounded call: the version up to which it has looked, the tasks of its listing, its own jobs of them
+    for rnd in range(ROUNDS + (shape == BOUNDED)):
         jobs = yield ("jobs",)  # list the jobs FIRST, then read the log
         while True:  # roll forward until every commit up to the tip is published:
             log = yield LOG  # what a plan was made from never changes afterwards
@@ -495,11 +507,13 @@ def driver(me, intent, shape):
                 break
         mine = tuple(j for j in jobs if j[1] == intent and outcome(log, j) is None)
         own = not mine or bug("retry_takes_old_job")
-        todo = j = None
+        todo = j = done = None
         if mine:
             job = mine[0]  # a restart goes on with the open job of the same intent
         else:
-            listing = (yield ("sources",)) if intent[0] not in "FC" else ()
+            if rest:
+                rest = untouched(log, *rest)
+            listing = (yield ("sources",)) if intent[0] not in "FC" and not rest else ()
             if bug("ledger_lists_segments"):
                 done = yield ("coverage_by_listing",)
                 cov, live = dict.fromkeys(done, (1, "done", None)), {}
@@ -515,6 +529,9 @@ def driver(me, intent, shape):
                 cov, live = fold(log)[:2]
             tasks = plan_tasks(intent[0], shape, listing, cov, live, again)
             del cov, live
+            if shape == BOUNDED:
+                rest = rest or (len(log), tasks, ())
+                tasks = tuple(("t0", x) for _, x in rest[1][:1])
             if not tasks:
                 return "done"
             base = 0 if bug("job_id_by_intent") else len(log)
@@ -532,8 +549,8 @@ def driver(me, intent, shape):
                     r = yield ("pia", ("plan", job), (pid, len(log)))
                     if r != TIMEOUT:
                         break
+            done = pid
             del listing, base, tasks, pid, r
-            done = None
         del jobs, mine, log
         plan = yield ("get", ("plan", job))  # whoever froze it, this is the plan
         if plan is None:
@@ -546,6 +563,9 @@ def driver(me, intent, shape):
         if dead or tasks is None:
             yield from clean(job)
             continue
+        if rest and plan[0] == done:  # not before that look: another plan of this name may have been committed
+            rest = (rest[0], rest[1][1:], (*rest[2], job))
+        done = None
         del plan, dead
         have = yield ("manifests", job)
         n = 0
@@ -1770,6 +1790,7 @@ def seed_store(name):
 A, B = ("A", "x", 0), ("B", "x", 0)  # two drivers of one intent: they share a job
 A2, B2 = ("A", "x", 1), ("B", "x", 2)  # one intent, but they pack the bytes differently
 Y, Y2 = ("B", "y", 0), ("B", "y", 1)  # another intent, so another job, over the same bytes
+L = ("A", "x", BOUNDED)  # each commit takes a part of a listing
 
 
 def c(name, committer, *drivers, **kw):
@@ -1903,6 +1924,7 @@ def scenarios(deep=False):
         out += [
             c("one job, a second attempt, a recoverer", k, A, extra=1, actors=("cleaner",)),
             c("one job of two tasks, a recoverer", k, A2, actors=("cleaner",)),
+            c("bounded commits, others gather the same", k, L, Y, timeouts=0, coarse=True),
             c("one job, a user aborts it", k, A, actors=("aborter",)),
             c("two jobs, overlapping ranges, a recoverer", k, A, Y2, timeouts=0, actors=("cleaner",), coarse=True),
         ]
@@ -1916,6 +1938,11 @@ def scenarios(deep=False):
             c("a source file arrives", k, A, units=1, arrive=True, actors=("cleaner",)),
             c("variant: a merged log, no entry deleted", k, A, Y, units=1, timeouts=0, actors=("truncater",)),
         ]
+    out += [
+        c("bounded commits, another driver of the call", "s3", L, B, timeouts=0, coarse=True),
+        c("bounded commits, a source file arrives", "s3", L, units=1, arrive=True, actors=("cleaner",), coarse=True),
+        c("bounded commits, the store expires uploads", "s3", L, expire=1, timeouts=0, coarse=True),
+    ]
     for k in ("s3", "azure"):
         out += [
             c("the store expires uploads", k, A, expire=1, actors=("cleaner",)),
@@ -1952,6 +1979,7 @@ BUGS = {  # name: (what is done instead, a scenario in which it must be caught)
     "plan_overwrite": ("plan.entry is an ordinary put", c("", "s3", A2, B2, timeouts=0)),
     "plan_parts_shared_name": ("the plan's Parquet files have fixed names below the job", c("", "s3", A2, B2, timeouts=0)),
     "base_read_later": ("plan.entry's base version is a tip read after the ledger was", c("", "s3", A, Y, timeouts=0)),
+    "backlog_as_listed": ("a bounded call plans the rest of its listing as if nobody had committed since", c("", "s3", L, Y, timeouts=0)),
     "conflict_since_restart": ("only entries newer than the driver's own start are conflicts", c("", "s3", A, Y, timeouts=0)),
     "split_id_conflict": ("conflicts compare whole splits, not ranges", c("", "s3", A, Y2, timeouts=0)),
     "conflict_by_version": ("conflicts compare (path, version), not path", c("", "s3", A, Y, units=1, replace=True, timeouts=0)),

@@ -62,6 +62,7 @@ GROWTH, RESCUED = "tests/sources/transforms/test_schema_evolution.py", "tests/so
 CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py"
 ARCHIVED_KIND, TARS, UNPACKING = "engine/kinds/archived.py", "sources/members.py", "sources/archives.py"
 MEMBERS, UNPACKED = "tests/ledger/test_members.py", "tests/sources/test_archives.py"
+BACKLOG, ORDER, BOUNDED = "planning/backlog.py", "planning/ordered.py", "tests/engine/test_bounded.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -317,6 +318,13 @@ MUTANTS = (
     m("uncovered ranges keep their rows", FOLD, "                uncovered[uncover.path].append((number, uncover))\n", "                pass\n"),
     m("uncover_whole_key", UNCOVERED, "int(self.by[first:end].max(initial=-1))", "int(self.by.max(initial=-1))"),
     m("quarantine_by_path", ANTIJOIN, ' if r["version"] == version or not bad]', "]"),
+    m("backlog_as_listed", BACKLOG, "        if not len(self._hashes):", "        if True:", first=BOUNDED),
+    m("what others have touched of a backlog is not listed again", BACKLOG, "            self._settled &= left.num_rows == rows.num_rows\n", "", first=BOUNDED),
+    m("an unsettled commit of a listing is forgotten by the next one", BACKLOG, "        self._settled &= settled\n", "        self._settled = settled\n", first=BOUNDED),
+    m("a commit of a driver beside this one takes the next part with it", BACKLOG, "        if ours:\n", "        if True:\n", first=BOUNDED),
+    m("the last commit of a listing is left out", ORDER, "        if self._files:\n            self._end(0, 0, 0)", "        if False:\n            self._end(0, 0, 0)", first=BOUNDED),
+    m("a long file is cut between two commits", ORDER, "        first[1:] = pc.not_equal(paths[1:], paths[:-1])", "        first[1:] = pc.is_valid(paths[1:])", first=BOUNDED),
+    m("of two sorted blocks the later one comes first", ORDER, "            n = _before(head, last)", "            n = head.num_rows", first="tests/planning/test_ordered.py"),
     m("empty_not_covered", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))",
       'covered = pc.and_(pc.and_(known, pc.fill_null(same, False)), pc.greater(listing.column("size"), 0))',
       ("return [] if covered else [(0, 0)]", "return [(0, 0)]")),

@@ -62,6 +62,7 @@ class Step:
     flush: bool = False  # takes last lines without their end
     path: str = ""  # what is forgotten, below the source
     repaired: bool = False  # the function of a retry takes what it has rejected before
+    most: int = 0  # files in a commit; 0: no bound
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
         number, files = (rng.randint(2, 6), FILES) if tail else (rng.randint(1, 3), 14)
         edits = tuple((rng.randint(2, 50), rng.randrange(files), rng.choice(changes)) for _ in range(number))
     expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
+    bounded = random.Random(f"bounded {seed}")  # of its own, so that each seed's race stays otherwise as it was
+    drivers = [replace(d, steps=tuple(replace(s, most=bounded.choice((0, 0, 1, 3))) for s in d.steps)) for d in drivers]
     return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split, expires, on_append, on_change, begun)
 
 
@@ -188,6 +191,7 @@ def _act(race: Race, world: World, step: Step) -> None:
     size = f"{step.target} B"
     taken = "take" if step.flush else "hold"
     options = here | allowed | {"target_size": size, "on_append": race.on_append, "on_change": race.on_change, "partial_lines": taken}
+    options |= {"max_files": step.most} if step.most else {}
     if step.kind == "run" and race.transform == "load":
         loads.load(world.dest, race.by.name, target_size=size, **({"max_bytes": f"{step.size} B"} if step.size else {}))
     elif step.kind == "run" and race.transform == "records":

@@ -23,6 +23,7 @@ from quire.interrupts import all_interruptible, interruptible
 from quire.ledger import tables as inspection
 from quire.planning import pack
 from quire.planning import plan as planning
+from quire.planning.backlog import Backlog
 from quire.planning.changes import Changes
 from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
@@ -74,6 +75,10 @@ def consolidate(
     change_detection  how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed
                  file is read, also by another call; what `rsync -t` has changed is seen, and a mere copy does not count)
     partial_lines  "hold" | "take": last lines without newline
+    max_bytes, max_files   how much one commit takes: stored bytes ("10 GiB"), and files. One listing serves all commits of the call, each
+                 is visible at once, and a file that is larger is a commit of its own. Left out: one commit takes all. Files that replace
+                 older rows (on_change="reprocess") are one commit, whatever they say
+    order        which files come first then: "oldest" | "newest" (both by the time of their last change) | "name" (by path)
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
     max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"; of a compressed file what it
@@ -163,9 +168,10 @@ def plan(
         log = Log(store).refresh()
         check_spec(log, made)
     base = log.settled_version()
-    found = planning.make(kinds.named(made.spec.kind).plan, runner, log, base, made.identity.job(base), made.wanted(), bars)
+    backlog = Backlog(kinds.named(made.spec.kind).plan, made.pace.bound)
+    found = planning.make(backlog.plan, runner, log, base, made.identity.job(base), made.wanted(), bars)
     check_found(log, made, found)
-    return Plan(made, runner, found)
+    return Plan(made, runner, found, backlog)
 
 
 @all_interruptible
@@ -180,20 +186,23 @@ class Plan:
     Calls raise UsageError for wrong arguments, and the errors of `quire.consolidate`.
     """
 
-    def __init__(self, made: Request, runner: Runner, planned: planning.Planned) -> None:
-        self._options, self._runner, self._planned = made, runner, planned
+    def __init__(self, made: Request, runner: Runner, planned: planning.Planned, backlog: Backlog) -> None:
+        self._options, self._runner, self._planned, self._backlog = made, runner, planned, backlog
         self._discarded = False
 
     @property
     def tasks(self) -> pd.DataFrame:
-        """One row a task: task, directory, part, files, bytes."""
+        """One row a task: task, directory, part, files, bytes; of several commits, those of the first one."""
         import pandas as pd
 
         rows = [(i, t.folder, t.part, t.files, t.bytes) for i, t in enumerate(self._planned.tasks)]
         return pd.DataFrame(rows, columns=["task", "directory", "part", "files", "bytes"])
 
     def files(self, limit: int | None = None) -> pd.DataFrame:
-        """The files to read in their order: task, path, start, length, size, modified (UTC); at most `limit` rows."""
+        """The files to read in their order: task, path, start, length, size, modified (UTC); at most `limit` rows.
+
+        Where there are several commits (`commits`), they are those of the first one.
+        """
         import pandas as pd
 
         tables, left = [], limit
@@ -217,8 +226,13 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """To be read."""
-        return self._planned.listed.written.bytes
+        """To be read, by all commits."""
+        return self._planned.listed.written.bytes + self._planned.listed.later.bytes
+
+    @property
+    def commits(self) -> int:
+        """How many commits that makes: one, or as many as max_bytes= and max_files= ask for."""
+        return 1 + self._planned.listed.later.commits
 
     @property
     def estimate(self) -> int:
@@ -251,7 +265,8 @@ class Plan:
 
         If the destination has moved on meanwhile, what is left is planned anew.
         """
-        found = gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
+        made = (None, None) if self._discarded else (self._planned, self._backlog)
+        found = gather(self._options, self._runner, Progress(progress), made[0], backlog=made[1])
         return checked(self._options, found)
 
     def discard(self) -> None:
@@ -266,7 +281,8 @@ class Plan:
         rows: dict[str, object] = {
             "files listed": f"{listed.files:,}",
             "skipped (already processed)": f"{listed.done:,}",
-            "to gather": f"{listed.new:,} ({format_size(self.bytes)})",
+            "to gather": f"{listed.new + listed.later.files:,} ({format_size(self.bytes)})",
+            **self._commits(),
             "tasks": f"{len(self._planned.tasks):,}" + (", so that each core has one" if self._planned.spread else ""),
             "estimated output": format_size(self.estimate),
             "skew": self.skew().verdict,
@@ -283,11 +299,18 @@ class Plan:
             rows["hidden, ignored"] = hidden_names(listed.hidden)
         return rows
 
+    def _commits(self) -> dict[str, object]:
+        if self.commits == 1:
+            return {}
+        first = self._planned.listed
+        return {"commits": f"{self.commits:,}, the first of {first.new:,} ({format_size(first.written.bytes)}), in these tasks"}
+
     def as_dict(self) -> dict[str, Any]:
         """All of it but the files, as JSON takes it."""
         listed, differing = self._planned.listed, self._planned.listed.differing
         return {
-            "dest": self._options.shown, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
+            "dest": self._options.shown, "listed": listed.files, "skipped": listed.done,
+            "files": listed.new + listed.later.files, "bytes": self.bytes, "commits": self.commits,
             "estimate": self.estimate, "changed": differing.reported.count, "longer": differing.longer, "outdated": differing.outdated,
             "young": listed.young, "hidden": listed.hidden, "links": listed.links, "unreadable": listed.unreadable.count,
             "columns": self.columns, "troubles": [list(t) for t in listed.unreadable.examples],
@@ -309,7 +332,9 @@ class Plan:
         return display.lines(f"plan for {self._options.shown}", self._facts(), self._note())
 
     def __repr__(self) -> str:
-        return f"Plan({self._options.shown!r}, files={self._planned.listed.new:,}, bytes={self.bytes:,}, tasks={len(self._planned.tasks)})"
+        listed = self._planned.listed
+        files = listed.new + listed.later.files
+        return f"Plan({self._options.shown!r}, files={files:,}, bytes={self.bytes:,}, tasks={len(self._planned.tasks)})"
 
     def _repr_html_(self) -> str:
         return display.facts(f"plan for {self._options.shown}", self._facts(), self._note())

@@ -89,6 +89,9 @@ _JOB = [
     click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot."),
     click.option("--follow-links", is_flag=True, help="Follow symbolic links."),
     click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
+    click.option("--max-bytes", help="Size of the files in one commit, with its unit; default: one commit takes all."),
+    click.option("--max-files", type=int, help="Files in one commit; default: one commit takes all."),
+    click.option("--order", default="oldest", show_default=True, help="oldest, newest or name: the files that the first commits take."),
     click.option(
         "--max-quarantined",
         type=int,

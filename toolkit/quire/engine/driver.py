@@ -29,6 +29,7 @@ from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import QuireError, RefusedError, about, quoted
 from quire.planning import plan as planning
+from quire.planning.backlog import Backlog
 from quire.planning.listing import EXAMPLES, Listed
 from quire.planning.misspelt import check_listed, unmatched
 from quire.planning.rewriting import refuse_missing
@@ -46,24 +47,26 @@ TWICE = 2  # a call takes a path up at most this often, so it ends though a file
 
 
 def gather(
-    request: Request, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
+    request: Request, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False,
+    backlog: Backlog | None = None,
 ) -> Report:  # fmt: skip
     """Rounds until nothing is left; each round ends a job, ours or another's.
 
-    `waits`: a source in which nothing has the names that are asked for may have it later, and is not a mistake.
+    `planned`: the plan of the first one, which `backlog` has made before. `waits`: a source in which nothing has the names that are asked
+    for may have it later, and is not a mistake.
     A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
     """
     call = _Call(request, bars)
+    backlog = backlog or Backlog(call.kind.plan, request.pace.bound)
     with bars.run("run", request.shown, request.spec.kind) as run, with_state(call.state):
-        run.report = found = _rounds(call, request, runner, bars, planned, waits=waits)
+        run.report = found = _rounds(call, request, runner, bars, backlog, planned, waits=waits)
         return found
 
 
 def _rounds(
-    call: _Call, request: Request, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
+    call: _Call, request: Request, runner: Runner, bars: Progress, backlog: Backlog, planned: planning.Planned | None, *, waits: bool
 ) -> Report:  # fmt: skip
     started, retries, store = time.monotonic(), bars.retries, request.store(bars.again)
-    kind = call.kind
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
         check_destination(store, request.allow_nonempty)
@@ -79,9 +82,8 @@ def _rounds(
             found, planned = planned, None
             if found is None:
                 wanted = request.wanted(call.tired(1 if supersede else TWICE), supersede=supersede)
-                found = planning.make(kind.plan, runner, log, log.tip, identity.job(log.tip), wanted, bars)
-            if not supersede:
-                call.saw(found)
+                found = planning.make(backlog.plan, runner, log, log.tip, identity.job(log.tip), wanted, bars)
+            if not supersede and call.saw(found, listed=backlog.fresh):
                 check_found(log, request, found, waits=waits, again=bool(call.taken_up))
             if found.tasks:
                 return identity.head(found.base, found.plan, len(found.tasks)), found
@@ -99,12 +101,14 @@ def _rounds(
             break
         work = Work(request.dest, request.dest_options, request.roots, head, _convert(request.convert, log, head))
         call.takes_up(head)
+        ours, bars.commit = taken.planned is not None, backlog.place
         jobs.run(runner, log, work, bars, request.max_quarantined, request.reduce)
-        settled = call.ended(log.refresh(), head.job, store) and taken.planned is not None
+        settled = backlog.ended(head.job, ours=ours, settled=call.ended(log.refresh(), head.job, store) and ours)
         jobs.check_losses(call.done.losses, head.job, request.shown)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
+        checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)  # a call may make very many commits
     exports.catch_up(log, functools.partial(bars.say, always=True))
     checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
@@ -169,15 +173,19 @@ class _Call:
         """
         return frozenset(path for path, n in self.taken_up.items() if n >= most)
 
-    def saw(self, planned: planning.Planned) -> None:
-        """A listing."""
-        self.listed, self.held = planned, 0  # what is held back since before is in the listing
+    def saw(self, planned: planning.Planned, *, listed: bool) -> bool:
+        """A plan; `listed`: of a new listing, and not of the rest of the one before."""
+        self.listed = planned
+        if not listed:
+            return False
+        self.held = 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
         self.skipped = max(0, planned.listed.done - self.stats.files_in - self.stats.quarantined_files)
         if not self.jobs:
             self.quarantined = planned.listed.quarantined
         if planned.tasks:
             self.skew = planned.skew()
+        return True
 
     def outdated(self) -> bool:
         """Whether files are there in another version than the ledger's, and the user wants the new one."""
@@ -185,7 +193,7 @@ class _Call:
 
     def more(self) -> bool:
         """Whether the last plan has left something, as a job may only be so large."""
-        return self.listed is not None and self.listed.listed.more > 0
+        return self.listed is not None and self.listed.listed.later.commits > 0
 
     def other(self, job: str) -> None:
         """An open job of another intent."""
@@ -264,7 +272,7 @@ class _Call:
             skipped=self.skipped, hidden=listed.hidden, young=listed.young, links=listed.links, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
-            quarantined_before=self.quarantined, instant=done.instant,
+            outstanding=listed.later.files if self.bars.stopping else 0, quarantined_before=self.quarantined, instant=done.instant,
             superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), gaps=(), gap_count=0,
         )  # fmt: skip
 

@@ -84,6 +84,7 @@ class Report:
                       hold them: readers of the directory count their rows twice
     exports           each format in which other readers find the destination, with the version that it offers
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
+    outstanding       files that were listed and wait for the next call, where this one was stopped between two commits
     gaps              outages that the call has outlived, each a `quire.Gap`; of very many the last ones, `gap_count` in all its runs
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
@@ -131,6 +132,7 @@ class Report:
     exports: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     gap_count: int = 0
+    outstanding: int = 0
 
     @property
     def all_quarantined(self) -> bool:
@@ -207,6 +209,10 @@ class Report:
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} {self.noun}/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict
+        if len(self.jobs) > 1:
+            rows["commits"] = f"{len(self.jobs):,}"
+        if self.outstanding:
+            rows["left to the next call"] = f"{self.outstanding:,}"
         rows["version"] = self.version
         return rows
 

@@ -31,6 +31,7 @@ from quire.planning.changes import Policy
 from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import MANY, MANY_OF_ROWS, Cut
+from quire.planning.ordered import Bound
 from quire.planning.plan import Wanted
 from quire.sources import decoders, files, transforms
 from quire.sources.archives import uncut as archive_names
@@ -69,6 +70,18 @@ class Wishes:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """When a call takes files, and how many at once.
+
+    min_age  seconds for which a file must not have changed; None: any is taken
+    bound    of each commit
+    """
+
+    min_age: float | None = None
+    bound: Bound = field(default_factory=Bound)
+
+
+@dataclass(frozen=True)
 class Request:
     """A call, checked: what it reads, how, and which job of which destination that is."""
 
@@ -79,7 +92,7 @@ class Request:
     convert: Convert
     cut: Cut
     selection: files.Selection = field(default_factory=files.Selection)
-    min_age: float | None = None  # seconds
+    pace: Pace = field(default_factory=Pace)
     max_quarantined: int | None = None
     policy: Policy = field(default_factory=Policy)
     allow_nonempty: bool = False
@@ -114,7 +127,7 @@ class Request:
 
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
         """The listing and plan to make now: of what is new, or (`supersede`) what was gathered in another version."""
-        newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
+        newest = None if self.pace.min_age is None else time.time_ns() - int(self.pace.min_age * 1e9)
         selection = dataclasses.replace(self.selection, newest=newest, without=without)
         convert, columns = self.convert, None
         if convert.has_columns:
@@ -163,6 +176,9 @@ class Settings(TypedDict, total=False):
     hidden: bool
     follow_links: bool
     min_age: str | float | None
+    max_bytes: str | int | None
+    max_files: int | None
+    order: str
     max_quarantined: int | None
     on_change: str
     on_append: str
@@ -236,6 +252,7 @@ def build(
     source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
+    max_bytes: str | int | None = None, max_files: int | None = None, order: str = "oldest",
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     decompress: str | None = None, archives: bool = False, schema: Any = None, columns: Any = None, encoding: str = "auto",
@@ -344,8 +361,9 @@ def build(
     )  # fmt: skip
     made = Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut,
-        files.Selection(include, exclude, hidden, follow_links, schema=_schemas(split_by_schema, kind, waits=waits)), age, max_quarantined,
-        policy, allow_nonempty, Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
+        files.Selection(include, exclude, hidden, follow_links, schema=_schemas(split_by_schema, kind, waits=waits)),
+        Pace(age, Bound.parsed(max_bytes, max_files, order)), max_quarantined, policy, allow_nonempty,
+        Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return _sorted(_of_text(made, reader, text.said(given)), None if sort_by is None else sorting(sort_by, target))
 

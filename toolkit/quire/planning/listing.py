@@ -175,6 +175,15 @@ class Written:
 
 
 @dataclass
+class Later:
+    """The part that a listing leaves to commits after this one, as one may only be so large; files and bytes where they are known."""
+
+    commits: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass
 class Listed:
     """The finds of a task in its piece; names only as examples."""
 
@@ -192,7 +201,7 @@ class Listed:
     unreadable: Some = field(default_factory=Some)  # (path, reason) of what could not be listed or planned
     written: Written = field(default_factory=Written)
     retries: int = 0  # how often a store could not do something at once
-    more: int = 0  # something was left to another job, as one may only be so large
+    later: Later = field(default_factory=Later)
 
     def again(self, why: str) -> None:
         """It is tried again."""
@@ -252,7 +261,8 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
                 ]
                 rows = rows.set_column(rows.schema.get_field_index("version"), "version", pa.array(planned, pa.string()))
             found.new += pc.count_distinct(rows.column("path")).as_py()
-            _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
+            name = objects.plan_parquet(listing.job, listing.plan, f"{number}-{chunk}-{objects.new_id()}")
+            write_rows(listing.cut, root, piece.root, name, rows, dest, found.written)
             _estimate(listing, root, rows, found)
             if listing.columns and (listing.columns.said is None or listing.columns.partitions):
                 found.written.schemas += listing.columns.look(root, rows, found.written, found.again)
@@ -533,10 +543,9 @@ def _whole(cut: Cut, root: Root, found: Listed, split: dict[str, Any]) -> bool:
     return compression.looks(beginning, compression.AUTO) or (cut.wide and encodings.is_wide(beginning))
 
 
-def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store, found: Listed) -> None:
-    """Write the rows of a piece, sorted by group, and note their runs."""
-    cut = listing.cut
-    root_length = len(listing.roots[root].url.rstrip("/")) + 1
+def write_rows(cut: Cut, source: Root, root: int, object_name: str, table: pa.Table, dest: Store, written: Written) -> None:
+    """Write rows of a plan that are of one source, sorted by group, and note their runs; `root`: the source's number."""
+    root_length = len(source.url.rstrip("/")) + 1
     paths = table.column("path").to_pylist() if cut.by_folder else []
     groups, numbers = [""] * table.num_rows, [0] * table.num_rows
     if cut.by_folder:
@@ -547,20 +556,19 @@ def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store,
         order = sorted(range(table.num_rows), key=lambda i: (groups[i], numbers[i]))
         table, groups, numbers = table.take(order), [groups[i] for i in order], [numbers[i] for i in order]
     lengths = table.column("length").to_pylist()
-    object_name = objects.plan_parquet(listing.job, listing.plan, name)
     most = max(1, cut.target // 32) if cut.planner == "balanced" else None
     run = TaskRun("", 0, object_name, root, 0, 0, 0)
     for i, (group, part, length) in enumerate(zip(groups, numbers, lengths, strict=True)):
         full = most is not None and run.rows and (run.bytes + length > most or run.rows >= 20_000)
         if not run.rows or full or group != run.group or part != run.part:
             if run.rows:
-                found.written.runs.append(asdict(run))
+                written.runs.append(asdict(run))
             run = TaskRun(group, part, object_name, root, i, 0, 0)
         run.rows += 1
         run.bytes += length
-    found.written.runs.append(asdict(run))
-    found.written.splits += table.num_rows
-    found.written.bytes += sum(lengths)
+    written.runs.append(asdict(run))
+    written.splits += table.num_rows
+    written.bytes += sum(lengths)
     out = pa.BufferOutputStream()
     encoding = {"path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY"}
     pq.write_table(

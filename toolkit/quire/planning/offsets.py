@@ -211,7 +211,7 @@ def _bounded(ranges: list[_Range], measures: Mapping[str, Measure], most: int | 
     total = sum(r.offsets * measures[r.key.topic].size for r in ranges)
     if most is None or total <= most:
         return ranges
-    found.more = 1
+    found.later.commits = 1  # or more
     return [_Range(r.key, r.start, r.start + min(r.offsets, max(1, int(r.offsets * most / total))), r.before) for r in ranges]
 
 

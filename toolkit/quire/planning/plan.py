@@ -17,7 +17,7 @@ from quire.errors import QuireError
 from quire.planning import offsets, pack
 from quire.planning.changes import Policy
 from quire.planning.columns import Columns
-from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, TaskRun, list_piece
+from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, TaskRun, Written, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
@@ -155,12 +155,18 @@ def list_files(look: Look) -> tuple[Listed, float]:
     with progress.phase("planning", total=len(found), unit="dir") as bar:
         listed = _merge(look.runner, listing, found, lambda: bar.update(0))
         bar.to(len(found), retries=listed.retries)
-    if wanted.columns and listed.new:
-        frozen = wanted.columns.freeze(look.log.store, look.log.at(look.base), look.job, look.plan, listed.written.schemas)
-        listed.written.columns = "" if frozen is None else schemas.text(frozen)
     written = listed.written
+    if listed.new:
+        freeze_columns(look, written)
     ratio = wanted.ratio if wanted.ratio is not None else written.sampled_out / written.sampled if written.sampled else 1.0
     return listed, ratio
+
+
+def freeze_columns(look: Look, written: Written) -> None:
+    """Write the columns of files that hold rows, as they were seen when these were listed, to the plan."""
+    if look.wanted.columns:
+        frozen = look.wanted.columns.freeze(look.log.store, look.log.at(look.base), look.job, look.plan, written.schemas)
+        written.columns = "" if frozen is None else schemas.text(frozen)
 
 
 def list_offsets(look: Look) -> tuple[Listed, float]:

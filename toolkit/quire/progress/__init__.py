@@ -37,7 +37,8 @@ class ProgressEvent:
 
     While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
     are several. `retries`: how often this call has tried again what a store could not do; `waits` says why it does so at this moment.
-    `what` the `files` are: "file", of a load "range" (of offsets), of a table's commits "part" (of their changes).
+    `what` the `files` are: "file", of a load "range" (of offsets), of a table's commits "part" (of their changes). `commit` of `commits`
+    that the call's listing makes is under way (max_bytes=, max_files=).
     """
 
     phase: str
@@ -50,6 +51,8 @@ class ProgressEvent:
     waits: str = ""
     parts: tuple[Part, ...] = ()
     what: str = "file"
+    commit: int = 1
+    commits: int = 1
 
     @property
     def accounts(self) -> str:
@@ -116,6 +119,7 @@ class Progress:
         if not isinstance(show, bool) and not callable(show):
             raise UsageError(f"progress= takes True, False or a function of a quire.ProgressEvent, not {type(show).__name__}.")
         self.show, self.what = show, what
+        self.commit = (1, 1)  # which commit is under way, of how many
         self.stop: threading.Event | None = None  # set: the call ends after the commit under way
         self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
         self.last = Phase(ProgressEvent(""), lambda _: None)
@@ -157,7 +161,8 @@ class Progress:
     @contextmanager
     def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
         """A bar for one phase; it stays when the phase ends well."""
-        step = ProgressEvent(name, total=total, unit=unit, retries=self.retries, what=self.what)
+        number, commits = self.commit
+        step = ProgressEvent(name, total=total, unit=unit, retries=self.retries, what=self.what, commit=number, commits=commits)
         with self._shown(step) as phase, self._run.phase(phase):
             yield phase
 
@@ -260,7 +265,8 @@ def _cell_line(doing: str, done: str) -> Iterator[None]:
 def _words(step: ProgressEvent) -> str:
     if step.waits:
         return printable(step.waits)
-    parts = [step.accounts] if step.parts else []
+    parts = [f"commit {step.commit:,} of {step.commits:,}"] if step.commits > 1 else []
+    parts += [step.accounts] if step.parts else []
     parts += [f"{step.tasks:,} tasks, {step.files:,} {step.what}s"] if step.tasks else []
     if step.retries:
         parts.append(f"{step.retries:,} {'retry' if step.retries == 1 else 'retries'}")

@@ -31,7 +31,7 @@ from quire.engine.kinds import Calling
 from quire.engine.rows import LedgerRow, Record
 from quire.errors import FormatError, RefusedError, TransientError
 from quire.planning.drops import put_table
-from quire.planning.listing import PLAN, Listed, TaskRun
+from quire.planning.listing import PLAN, Later, Listed, TaskRun
 from quire.planning.pack import read_rows
 from quire.planning.plan import Look as Looking
 from quire.sources.files import Root
@@ -272,7 +272,7 @@ class CommitsKind:
         with look.progress.phase("listing", total=1, unit="timeline") as bar:
             found = window(source, source.passed_on(look.fold, store), store.url, repair=repair_of(source, look.fold, look.log))
             bar.to(1)
-        listed = Listed(files=found.listed, done=found.done, new=len(found.commits), more=int(found.more))
+        listed = Listed(files=found.listed, done=found.done, new=len(found.commits), later=Later(int(found.more)))
         if found.commits:
             _write(look, source, found, listed)
         return listed, 1.0
