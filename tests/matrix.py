@@ -188,6 +188,12 @@ def retries(source: str, dest: str, committer: str) -> None:
     quire.Ledger(dest).retry(source, committer=committer, max_quarantined=1000, **HERE)
 
 
+def tries_again(source: str, dest: str, committer: str) -> None:
+    """Quarantined what is too long, then a run that takes it after all, and gathers in bounded commits."""
+    consolidate(transform="xml", target_size="100 B", max_file_size="25 B")(source, dest, committer)
+    consolidate(transform="xml", target_size="100 B", retry_quarantined="0 s", max_attempts=50, max_files=1)(source, dest, committer)
+
+
 def supersedes(source: str, dest: str, committer: str) -> None:
     """Gather, find files rewritten, take their new content."""
     consolidate(transform="lines", target_size="100 B")(source, dest, committer)
@@ -380,6 +386,7 @@ PIPELINES = {
         Pipeline("compact", "lines", documents, compacts),
         Pipeline("checkpoint", "lines", documents, checkpoints),
         Pipeline("retry", "xml", _small_xml, retries),
+        Pipeline("retrying", "xml", _small_xml, tries_again),
         Pipeline("supersede", "lines", documents, supersedes),
         Pipeline("purge", "lines", _daily, purges, edits=True),
         Pipeline("tails", "lines", _logs, tails, grows=True),

@@ -164,6 +164,7 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
     plan = answer(run("plan", *arguments, "--json"))
     assert set(plan) == {
         "dest", "listed", "skipped", "files", "bytes", "columns", "estimate", "changed", "longer", "outdated", "young", "hidden", "links",
+        "commits",
             "unreadable", "troubles", "skew", "tasks",
     }  # fmt: skip
     assert (plan["files"], plan["skipped"]) == (32, 0)

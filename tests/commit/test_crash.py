@@ -44,6 +44,10 @@ MAIN = [
 ]
 PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *slow(*cases(["process"], ["upload"], ["s3"]))]
 TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *slow(*cases(["tails"], ["upload"], ["s3"]))]
+BOUNDED = [
+    *cases(["bounded", "retrying"], ["rename"], ["hdfs"]),
+    *slow(*cases(["bounded", "retrying"], ["upload"], ["s3"])),
+]
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
@@ -91,6 +95,17 @@ def test_crash_of_a_function_s_job(case: Case) -> None:
 def test_crash_while_a_new_version_is_no_good(case: Case) -> None:
     """Dead at a change: whoever goes on finds that nothing of a new version can be taken, and the old rows stay."""
     for scenario in [*sample(ways.crashes(case.fill(), reads=False), 4, seed=9), *sample(ways.answers(case), 2, seed=10)]:
+        scenario()
+
+
+@pytest.mark.parametrize("case", BOUNDED, ids=plain)
+def test_crash_of_a_call_of_many_commits(case: Case) -> None:
+    """Dead at a change, between two commits of one listing, or before a retry: the next call ends what is open, and lists once."""
+    for scenario in [
+        *sample(ways.crashes(case.fill(), reads=False), 8, seed=11),
+        *sample(ways.answers(case), 4, seed=12),
+        *sample(ways.expiries(case), 2, seed=13),
+    ]:
         scenario()
 
 

@@ -237,6 +237,24 @@ def test_two_drivers_of_one_call_share_its_commits(tmp_path: Path, between: Call
     check(source, tmp_path / "out")
 
 
+def test_the_open_job_of_a_dead_driver_beside_this_one_is_ended_and_counts_as_others(
+    tmp_path: Path, between: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "in", documents(12))
+
+    def dies() -> None:
+        with monkeypatch.context() as m:
+            m.setattr("quire.engine.driver.jobs.run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                gather(source, tmp_path / "out", max_files=5, order="newest")
+
+    between(1, dies)
+    report = gather(source, tmp_path / "out", max_files=3, order="name")
+    assert report.files == 12
+    assert list(map(len, commits(tmp_path / "out")))[:2] == [3, 5]
+    check(source, tmp_path / "out")
+
+
 def test_a_file_that_changes_after_the_listing_is_taken_by_a_second_listing(
     tmp_path: Path, between: Callable[..., None], listings: list[int]
 ) -> None:

@@ -149,6 +149,25 @@ def test_max_bytes_makes_several_commits_of_one_call(kafka: Mock, tmp_path: Path
     assert exact(kafka, tmp_path / "out", name).exact
 
 
+def test_records_in_quarantine_are_tried_again_by_the_next_load(kafka: Mock, tmp_path: Path) -> None:
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not mended and b"bad" in batch.column("value").to_pylist():
+            raise ValueError("one is bad")
+        return batch.select(["value"])
+
+    mended, name = False, topic(kafka, 1, [b"one", b"bad", b"three"])
+    say: dict[str, Any] = {"function_version": "1", "retry_quarantined": "0 s", "max_attempts": 3}
+    first = load(kafka, name, tmp_path / "out", function, **say)
+    assert (first.records, first.quarantined_count, first.retried) == (2, 1, 0)
+    second = load(kafka, name, tmp_path / "out", function, **say)
+    assert (second.retried, second.retried_taken, second.given_up_count) == (1, 0, 0)
+    mended = True
+    third = load(kafka, name, tmp_path / "out", function, **say)
+    assert (third.retried, third.retried_taken, third.records) == (1, 1, 0)
+    assert sorted(rows(tmp_path / "out").column("value").to_pylist()) == [b"bad", b"one", b"three"]
+    assert load(kafka, name, tmp_path / "out", function, **say).retried == 0
+
+
 def test_a_record_larger_than_a_batch_comes_alone(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "CHUNK", 1_000)
     name = topic(kafka, 1, [b"small", b"x" * 500_000, b"small"])

@@ -63,6 +63,7 @@ CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py
 ARCHIVED_KIND, TARS, UNPACKING = "engine/kinds/archived.py", "sources/members.py", "sources/archives.py"
 MEMBERS, UNPACKED = "tests/ledger/test_members.py", "tests/sources/test_archives.py"
 BACKLOG, ORDER, BOUNDED = "planning/backlog.py", "planning/ordered.py", "tests/engine/test_bounded.py"
+DUE, RETRYING = "ledger/due.py", "tests/engine/test_retrying.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -325,6 +326,12 @@ MUTANTS = (
     m("the last commit of a listing is left out", ORDER, "        if self._files:\n            self._end(0, 0, 0)", "        if False:\n            self._end(0, 0, 0)", first=BOUNDED),
     m("a long file is cut between two commits", ORDER, "        first[1:] = pc.not_equal(paths[1:], paths[:-1])", "        first[1:] = pc.is_valid(paths[1:])", first=BOUNDED),
     m("of two sorted blocks the later one comes first", ORDER, "            n = _before(head, last)", "            n = head.num_rows", first="tests/planning/test_ordered.py"),
+    m("a retry of a run reads what lies in other sources", DUE, "or not mine(path):", "or False:", first=RETRYING),
+    m("a retry of a run never ends", DUE, "        if tries >= retries.attempts or", "        if", first=RETRYING),
+    m("a wait that a clock far ahead has dated never ends", DUE, "abs(now - times[number])", "(now - times[number])", first=RETRYING),
+    m("each retry of a run waits as long as the first", "engine/retrying.py", "1 << min(tries - 1, 60)", "1", first=RETRYING),
+    m("a loop never looks at its quarantine again", "engine/retrying.py", "self._next = clock() + retries.wait / LOOKS", "self._next = math.inf", first=RETRYING),
+    m("files that are given up are told by each report", DUE, '(r["tries"] or 1) >= retries.attempts]', "True]", first=RETRYING),
     m("empty_not_covered", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))",
       'covered = pc.and_(pc.and_(known, pc.fill_null(same, False)), pc.greater(listing.column("size"), 0))',
       ("return [] if covered else [(0, 0)]", "return [(0, 0)]")),

@@ -181,6 +181,7 @@ NEEDS = (
     Needs("partial_lines", "hold", "takes last lines that were held back", _TAIL),
     Needs("split_size", "64 MiB", "is the size of a range of a file", _RANGES),
     Needs("order", "oldest", "says which files the first commit takes", "max_bytes= or max_files="),
+    Needs("max_attempts", 5, "says how often a file is read", "retry_quarantined="),
     Needs("max_runs", None, "says how often to run", "every="),
     Needs("follow_links", False, "says what is read at the source", "source="),
 )

@@ -79,6 +79,8 @@ def consolidate(
                  is visible at once, and a file that is larger is a commit of its own. Left out: one commit takes all. Files that replace
                  older rows (on_change="reprocess") are one commit, whatever they say
     order        which files come first then: "oldest" | "newest" (both by the time of their last change) | "name" (by path)
+    retry_quarantined, max_attempts   each run first reads again what is quarantined and has waited for so long ("1 h"; then 2 h, 4 h, …,
+                 64 times that), until it was read `max_attempts` times (5). Left out: it waits for `Ledger.retry`, or another version
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
     max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"; of a compressed file what it

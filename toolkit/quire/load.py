@@ -16,6 +16,7 @@ from quire.engine.loader import LoadCall, LoadRequest
 from quire.engine.loop import again, check_stop, repeat
 from quire.engine.report import LoadReport
 from quire.engine.request import shows
+from quire.engine.retrying import MAX_ATTEMPTS, Retries
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
@@ -54,6 +55,8 @@ class LoadSettings(TypedDict, total=False):
     target_size: str | int
     max_bytes: str | int | None
     on_data_loss: str
+    retry_quarantined: str | float | None
+    max_attempts: int
     max_quarantined: int | None
     keep_messages: bool
     consumer_group: str | None
@@ -82,6 +85,7 @@ def check(
     format: str | None = None, schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine",
     compression: str | None = None,
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
+    retry_quarantined: str | float | None = None, max_attempts: int = MAX_ATTEMPTS,
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
     source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = None,
@@ -151,7 +155,8 @@ def check(
         (topics,), to, to_options, Identity(intent, spec, by, source=topics.shown), convert,
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
         allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
-        start=begin, wishes=request.Wishes(request.keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
+        start=begin, pace=request.Pace(retries=Retries.parsed(retry_quarantined, max_attempts)),
+        wishes=request.Wishes(request.keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return LoadCall(into(made, operation), end, consumer_group)
 
@@ -195,6 +200,7 @@ def load(
     max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
     on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
     operation     into a table: "upsert" (left out), "insert", "bulk_insert"; the rows and the offsets are one commit
+    retry_quarantined, max_attempts   records in quarantine are tried again by runs, as in `quire.consolidate`
     max_quarantined, keep_messages, function_version, committer, allow_nonempty, keep_versions, exports, parquet_options   as in
                   `quire.consolidate`
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)

@@ -41,6 +41,7 @@ from quire.cli.show import (
     PLACE_OPTION,
     PLACE_SECRET,
     QUIET,
+    RETRIES,
     SIDES,
     as_line,
     frame,
@@ -92,6 +93,7 @@ _JOB = [
     click.option("--max-bytes", help="Size of the files in one commit, with its unit; default: one commit takes all."),
     click.option("--max-files", type=int, help="Files in one commit; default: one commit takes all."),
     click.option("--order", default="oldest", show_default=True, help="oldest, newest or name: the files that the first commits take."),
+    *RETRIES,
     click.option(
         "--max-quarantined",
         type=int,

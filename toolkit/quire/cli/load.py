@@ -18,6 +18,7 @@ from quire.cli.show import (
     MASTER,
     OUTAGE,
     QUIET,
+    RETRIES,
     frame,
     kafka_options,
     show,
@@ -64,6 +65,8 @@ def _until(text: str | None) -> Any:
 @click.option("--compression", help="none, gzip or zstd; default: zstd in Parquet, else none.")
 @click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit.")
 @click.option("--max-bytes", help="Size of the records in one commit, with its unit; default: as much as there is.")
+@RETRIES[0]
+@RETRIES[1]
 @click.option("--on-data-loss", default="fail", show_default=True, help="fail or record: what retention removed before it was read.")
 @click.option("--max-quarantined", type=int, help="Commit nothing if more records are to be quarantined; up to it, also all of them.")
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")

@@ -19,6 +19,10 @@ _FLAGS: dict[str, Any] = {"true": True, "false": False}
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 OUTAGE = click.option("--outage", help="How long a store may be away before the call ends ('1 h'); default: with --every 1 d, else not.")
+RETRIES = (
+    click.option("--retry-quarantined", help="Runs read again what has waited in quarantine for so long ('1 h'), then twice as long, …"),
+    click.option("--max-attempts", type=int, default=5, show_default=True, help="With --retry-quarantined: how often a file is read."),
+)
 QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
 MASTER = click.option("--master", help="Spark's master; default: local[*].")
 KAFKA_OPTION = click.option(

@@ -15,6 +15,7 @@ from quire.engine.driver import gather
 from quire.engine.outages import A_DAY, NONE, Allowed, Outages
 from quire.engine.report import Report
 from quire.engine.request import Request
+from quire.engine.retrying import Retrying
 from quire.errors import AllQuarantined, QuireError, UsageError, quoted
 from quire.interrupts import raised
 from quire.progress import Progress
@@ -62,13 +63,15 @@ def repeat(
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop, loops, runs = stop, again.pause is not None, again.runs
-    away, report = Outages(again.allowed, bars, request.shown), None
+    away, report, retrying = Outages(again.allowed, bars, request.shown), None, Retrying()
     with until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
         bars.stop = stopped if loops else stop
         while True:
             began = outages.clock()
             try:
-                report = told(gather(decide(request), runner, bars, waits=loops))
+                made = decide(request)
+                retried = retrying.run(made, runner, bars)
+                report = retried.noted(told(gather(made, runner, bars, waits=loops)))
             except QuireError as e:
                 if not outages.pause(stopped, away.met(e, worked=report is not None)):
                     request = request.anew()

@@ -85,6 +85,10 @@ class Report:
     exports           each format in which other readers find the destination, with the version that it offers
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
     outstanding       files that were listed and wait for the next call, where this one was stopped between two commits
+    retried           what was in quarantine and was read again by this call (retry_quarantined=): files, parts of files and records, one
+                      each; `retried_taken` of them, where something is gathered now
+    given_up          (path, reason) of what this call has read for the last time (max_attempts=): `Ledger.retry` alone takes it from now
+                      on; `given_up_count` in all
     gaps              outages that the call has outlived, each a `quire.Gap`; of very many the last ones, `gap_count` in all its runs
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
@@ -133,6 +137,10 @@ class Report:
     gaps: tuple[Gap, ...] = ()
     gap_count: int = 0
     outstanding: int = 0
+    retried: int = 0
+    retried_taken: int = 0
+    given_up: tuple[tuple[str, str], ...] = ()
+    given_up_count: int = 0
 
     @property
     def all_quarantined(self) -> bool:
@@ -159,6 +167,14 @@ class Report:
 
     def _outages(self) -> dict[str, object]:
         return {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
+
+    def _retries(self) -> dict[str, object]:
+        rows: dict[str, object] = {}
+        if self.retried:
+            rows["tried again of the quarantine"] = f"{self.retried:,}, {self.retried_taken:,} of them taken now"
+        if self.given_up_count:
+            rows["given up (max_attempts)"] = f"{self.given_up_count:,}"
+        return rows
 
     def _loud(self) -> str:
         return "all_quarantined=True, " if self.failure else ""
@@ -205,7 +221,7 @@ class Report:
         }  # fmt: skip
         rows |= {name: f"{count:,}" for name, count in counts.items() if count}
         rows |= {"hidden, ignored": hidden_names(self.hidden)} if self.hidden else {}
-        rows |= self._outages()
+        rows |= self._retries() | self._outages()
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} {self.noun}/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict
@@ -222,6 +238,10 @@ class Report:
         if self.quarantined_count > SHOWN:
             parts.append(f"… all that is quarantined: quire ledger quarantined {dest}")
         parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.deferred[:SHOWN])]
+        parts += [f"{path}: {reason}" for path, reason in self.given_up[:SHOWN]]
+        if self.given_up_count:
+            sources = " ".join(f"--source {shlex.quote(_plain(one))}" for one in self.source.split(", "))
+            parts.append(f"… given up, so no run tries it again: quire ledger retry {dest} {sources} --max-attempts N")
         if self.changed_count:
             parts.append(changed_since(self.dest, self.source, reduce=bool(self.reduce)))
         parts += [f"job {job} of another call is unfinished: quire recover {dest} --abort {job}" for job in self.others]
@@ -324,7 +344,7 @@ class LoadReport(Report):
             rows["deferred (topic deleted or recreated)"] = f"{len(self.deferred):,}"
         if self.retries:
             rows["retries"] = f"{self.retries:,}"
-        rows |= self._outages()
+        rows |= self._retries() | self._outages()
         rows["seconds"] = f"{self.seconds:.1f} ({self.records_per_second:,.0f} records/s)"
         rows["version"] = self.version
         return rows

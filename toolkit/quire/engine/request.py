@@ -20,6 +20,7 @@ from quire.commit.held import Held
 from quire.commit.retire import can_keep
 from quire.engine.closers.sorting import Sorting, sorting
 from quire.engine.exports import step as exporting
+from quire.engine.retrying import MAX_ATTEMPTS, Retries
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
@@ -75,10 +76,12 @@ class Pace:
 
     min_age  seconds for which a file must not have changed; None: any is taken
     bound    of each commit
+    retries  of what is quarantined; None: only the verb `retry` takes it
     """
 
     min_age: float | None = None
     bound: Bound = field(default_factory=Bound)
+    retries: Retries | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ class Settings(TypedDict, total=False):
     max_bytes: str | int | None
     max_files: int | None
     order: str
+    retry_quarantined: str | float | None
+    max_attempts: int
     max_quarantined: int | None
     on_change: str
     on_append: str
@@ -253,6 +258,7 @@ def build(
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
     max_bytes: str | int | None = None, max_files: int | None = None, order: str = "oldest",
+    retry_quarantined: str | float | None = None, max_attempts: int = MAX_ATTEMPTS,
     max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     decompress: str | None = None, archives: bool = False, schema: Any = None, columns: Any = None, encoding: str = "auto",
@@ -339,6 +345,10 @@ def build(
         members=kind == "raw" and how == NONE,
         many=MANY_OF_ROWS if convert.of_columns else MANY,
     )
+    retries = Retries.parsed(retry_quarantined, max_attempts)
+    if retries and split_by_schema:
+        with about("retry_quarantined"):
+            raise UsageError("split_by_schema=True has a ledger in each destination. Retry there: quire.Ledger(…).retry(source).")
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")
     intent = {
@@ -362,7 +372,7 @@ def build(
     made = Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut,
         files.Selection(include, exclude, hidden, follow_links, schema=_schemas(split_by_schema, kind, waits=waits)),
-        Pace(age, Bound.parsed(max_bytes, max_files, order)), max_quarantined, policy, allow_nonempty,
+        Pace(age, Bound.parsed(max_bytes, max_files, order), retries), max_quarantined, policy, allow_nonempty,
         Wishes(keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
     return _sorted(_of_text(made, reader, text.said(given)), None if sort_by is None else sorting(sort_by, target))

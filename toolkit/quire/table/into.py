@@ -66,6 +66,9 @@ def into(made: R, operation: str | None) -> R:
     if made.selection.schema:
         with about("split_by_schema"):
             raise UsageError("a table has one schema. Leave split_by_schema= out.")
+    if made.pace.retries:
+        with about("retry_quarantined"):
+            raise UsageError("what a table's calls have quarantined is not read again by runs. Leave retry_quarantined= out.")
     by = committers.REGISTRY.make(made.identity.committer)
     if by is not None and by.leaks:
         with about("committer"):
