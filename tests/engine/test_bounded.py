@@ -132,6 +132,16 @@ def test_progress_says_which_commit_is_under_way(tmp_path: Path) -> None:
     assert seen == {(1, 3), (2, 3), (3, 3)}
 
 
+def test_the_next_run_of_a_loop_begins_with_no_commit_of_the_last_one(tmp_path: Path) -> None:
+    source, seen = write(tmp_path / "in", documents(5)), list[tuple[str, int, int]]()
+
+    def look(event: quire.ProgressEvent) -> None:
+        seen.append((event.phase, event.commit, event.commits))
+
+    quire.consolidate(source, tmp_path / "out", max_files=2, spark=LOCAL, progress=look, every="1 ms", max_runs=2)
+    assert {event[1:] for event in seen if event[0] == "listing"} == {(1, 1)}
+
+
 def test_a_call_that_is_stopped_ends_after_its_commit_and_the_next_one_takes_the_rest(tmp_path: Path, listings: list[int]) -> None:
     source, stop = write(tmp_path / "in", documents(10)), threading.Event()
     report = quire.consolidate(source, tmp_path / "out", max_files=3, spark=LOCAL, progress=lambda _: stop.set(), stop=stop)

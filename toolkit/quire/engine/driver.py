@@ -58,6 +58,7 @@ def gather(
     """
     call = _Call(request, bars)
     backlog = backlog or Backlog(call.kind.plan, request.pace.bound)
+    bars.commit = backlog.place
     with bars.run("run", request.shown, request.spec.kind) as run, with_state(call.state):
         run.report = found = _rounds(call, request, runner, bars, backlog, planned, waits=waits)
         return found
