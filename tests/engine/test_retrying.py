@@ -134,16 +134,28 @@ def test_only_what_lies_in_the_source_of_the_call_is_read(tmp_path: Path, clock:
     assert waiting(out) == [("bad", 1)]
 
 
-def test_single_records_are_tried_again_though_their_file_has_gone(tmp_path: Path, clock: Clock, mended: Callable[[], None]) -> None:
-    def lines(split: quire.Split, content: bytes) -> bytes:
-        kept = b""
-        for line in content.splitlines(True):
-            if line.startswith(b"BAD") and not function.mended:  # type: ignore[attr-defined]
-                split.quarantine(line.rstrip(b"\n"), "bad")
-            else:
-                kept += line
-        return kept
+def lines(split: quire.Split, content: bytes) -> bytes:
+    """Lines as they are; one that says BAD is quarantined alone, until that is mended."""
+    kept = b""
+    for line in content.splitlines(True):
+        if line.startswith(b"BAD") and not function.mended:  # type: ignore[attr-defined]
+            split.quarantine(line.rstrip(b"\n"), "bad")
+        else:
+            kept += line
+    return kept
 
+
+def test_records_of_another_source_wait_for_a_call_that_names_it(tmp_path: Path, clock: Clock, mended: Callable[[], None]) -> None:
+    source, out = write(tmp_path / "in", {"a/f": b"one\nBAD a\n", "b/f": b"two\nBAD b\n"}), tmp_path / "out"
+    more: dict[str, Any] = {"format": "lines", "split": "lines", "function_version": "1", "spark": LOCAL, "progress": False}
+    quire.process(source, out, lines, **more)
+    mended()
+    clock.now += HOUR
+    assert quire.process(source / "a", out, lines, **more, retry_quarantined="1 h").retried == 1
+    assert waiting(out) == [("f", 1)]
+
+
+def test_single_records_are_tried_again_though_their_file_has_gone(tmp_path: Path, clock: Clock, mended: Callable[[], None]) -> None:
     source, out = write(tmp_path / "in", {"f": b"one\nBAD 1\ntwo\nBAD 2\n", "g": b"three\n"}), tmp_path / "out"
     more: dict[str, Any] = {"format": "lines", "split": "lines", "function_version": "1", "spark": LOCAL, "progress": False}
     quire.process(source, out, lines, **more)

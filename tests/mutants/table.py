@@ -327,7 +327,6 @@ MUTANTS = (
     m("a long file is cut between two commits", ORDER, "        first[1:] = pc.not_equal(paths[1:], paths[:-1])", "        first[1:] = pc.is_valid(paths[1:])", first=BOUNDED),
     m("of two sorted blocks the later one comes first", ORDER, "            n = _before(head, last)", "            n = head.num_rows", first="tests/planning/test_ordered.py"),
     m("a retry of a run reads what lies in other sources", DUE, "or not mine(path):", "or False:", first=RETRYING),
-    m("a retry of a run never ends", DUE, "        if tries >= retries.attempts or", "        if", first=RETRYING),
     m("a wait that a clock far ahead has dated never ends", DUE, "abs(now - times[number])", "(now - times[number])", first=RETRYING),
     m("each retry of a run waits as long as the first", "engine/retrying.py", "1 << min(tries - 1, 60)", "1", first=RETRYING),
     m("a loop never looks at its quarantine again", "engine/retrying.py", "self._next = clock() + retries.wait / LOOKS", "self._next = math.inf", first=RETRYING),
