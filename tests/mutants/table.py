@@ -23,6 +23,7 @@ ATTEMPT, FILES, READING, JOBS, ROUNDS = (
 ROWS, TALLY = "engine/rows.py", "engine/tally.py"
 TAKE_UP = "engine/take_up.py"
 KINDS = "engine/kinds/__init__.py"
+TOPICS = "tests/load/test_load_topics.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/closers/shuffle.py", "ledger/claims.py", "spark/runner.py"
@@ -884,7 +885,7 @@ MUTANTS = (
     m("a directory takes the place of a file's own values", "sources/transforms/directories.py", "if rows.column(i).null_count < rows.num_rows:", "if False:", first=DIRECTORIES),
     m("files of several directories are read as of one", "engine/kinds/files.py", 'path.rpartition("/")[0] if convert.partitions else None', "None", first=DIRECTORIES),
     m("text of several directories is read as of one", "engine/kinds/splits.py", 'split.file.path.rpartition("/")[0] if self.convert.partitions else None', "None", first=DIRECTORIES),
-    m("what is read again forgets its directories", "ledger/job.py", "partitions=spec.partitions", "partitions=False", first=DIRECTORIES),
+    m("what is read again forgets its directories", "ledger/job.py", "source=spec.partitions", "source=False", first=DIRECTORIES),
     m("a file is planned in the destinations of other schemas", "planning/listing.py", "if listing.columns and listing.selection.schema and left.files.num_rows:", "if False:", first=SCHEMAS),
     m("what cannot be read is told nowhere", "planning/routes.py", "            of[path] = UNREADABLE\n        except Vanished", "            of[path] = 'nowhere'\n        except Vanished", ("there.version != version) else UNREADABLE", "there.version != version) else 'nowhere'"), first=SCHEMAS),
     m("a retry forgets the order of rows", "ledger/verbs.py", "if is_said(spec.reduce) else reduce", "if False else reduce", first=ORDERED),
@@ -899,4 +900,9 @@ MUTANTS = (
     m("a run that is under way is an alarm", "ledger/status.py", "_past(seen.open_job_age, OPEN)", "True", first="tests/ledger/test_status.py::test_a_job_that_nobody_ends_is_said_after_a_day"),
     m("a compaction that would do nothing is advised", "ledger/status.py", "packed(small, target) if len(files) > 1]", "packed(small, target)]", first="tests/ledger/test_status.py::test_what_a_compaction_cannot_merge_is_no_reason_to_call_one"),
     m("what has left quarantine makes the rest old", "ledger/status.py", "there = not touched or", "there = True or", first="tests/ledger/test_status.py::test_a_share_of_quarantined_files_is_said_with_its_age"),
+    # a destination for each topic
+    m("nobody hears of a topic that failed", "engine/by_topic.py", "        if self.errors:\n            raise _failed(self)\n", "", first=TOPICS),
+    m("a run in which all topics fail looks like a success", "engine/by_topic.py", "if report.errors and all(self.topics[topic].error for topic in there if topic in self.topics):", "if False:", first=TOPICS),
+    m("a topic that fails stops the others", "engine/by_topic.py", "        except QuireError as e:\n            one.error = e\n", "        except QuireError as e:\n            one.error = e\n            raise\n", first=TOPICS),
+    m("a topic leads out of its place", "engine/by_topic.py", '    if topic.strip(".") == "" or topic.casefold() == names.STATE:\n', "    if False:\n", first=TOPICS),
 )  # fmt: skip

@@ -49,6 +49,7 @@ from quire.errors import (
     RefusedError,
     StorageError,
     TooManyQuarantined,
+    TopicsFailed,
     TransientError,
     UsageError,
 )  # fmt: skip
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from quire import committers, skew
     from quire.consolidate import Plan, consolidate, plan
     from quire.engine.by_schema import SplitReport
+    from quire.engine.by_topic import TopicsReport
     from quire.engine.report import Gap, LoadReport, Report
     from quire.ledger import Ledger
     from quire.ledger.status import Status, status
@@ -97,6 +99,7 @@ _HOMES = {
     for module, names in {
         "quire.consolidate": ("Plan", "consolidate", "plan"),
         "quire.engine.by_schema": ("SplitReport",),
+        "quire.engine.by_topic": ("TopicsReport",),
         "quire.engine.report": ("Gap", "LoadReport", "Report"),
         "quire.ledger": ("Ledger",),
         "quire.ledger.status": ("Status", "status"),
@@ -200,6 +203,8 @@ __all__ = [
     "TableReport",
     "TableStats",
     "TooManyQuarantined",
+    "TopicsFailed",
+    "TopicsReport",
     "TransientError",
     "UsageError",
     "__version__",

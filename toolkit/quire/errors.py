@@ -114,6 +114,25 @@ class AllQuarantined(QuireError):
         self.report = report
 
 
+class TopicsFailed(QuireError):
+    """Some topics of a call that have a destination each could not be loaded, or all; the others were.
+
+    `report` is what the call would have returned, with why each has failed. The exit code is 3, where another try may help, else that of
+    the first topic that has failed.
+
+        try:
+            quire.load("kafka://host:9092/orders,users", "/data/{topic}")
+        except quire.TopicsFailed as e:
+            for topic, why in e.report.errors.items():
+                print(topic, why)
+    """
+
+    def __init__(self, *args: object, report: Any = None, exit_code: int = QuireError.exit_code) -> None:
+        super().__init__(*args)
+        self.report = report
+        self.exit_code = exit_code  # type: ignore[misc]  # of what has failed, not of the kind
+
+
 class DataLossError(QuireError):
     """Records that were to be read are gone at their source, by its retention; nothing was committed, and no other try brings them back."""
 

@@ -11,6 +11,7 @@ from quire.arguments import ROWS, count, flag, parse_target, refuse_needless
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
+from quire.engine.by_topic import EXAMPLE, ByTopic, TopicsReport, dest_of, is_for_each
 from quire.engine.exports import step as exporting
 from quire.engine.loader import LoadCall, LoadRequest
 from quire.engine.loop import again, check_stop, repeat
@@ -81,8 +82,8 @@ class LoadSettings(TypedDict, total=False):
 
 
 def check(
-    source: str, dest: Any, transform: BatchFunction | None = None, *, start: Any = "earliest", until: Any = None, every: Any = None,
-    format: str | None = None, schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine",
+    source: str | Iterable[str], dest: Any, transform: BatchFunction | None = None, *, start: Any = "earliest", until: Any = None,
+    every: Any = None, format: str | None = None, schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine",
     compression: str | None = None,
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
     retry_quarantined: str | float | None = None, max_attempts: int = MAX_ATTEMPTS,
@@ -93,9 +94,13 @@ def check(
     decode: str | None = None, columns: Any = None, registry: str | None = None, registry_options: Any = None, message: str | None = None,
     metadata: Any = None, decode_key: str | None = None,
 ) -> LoadCall:  # fmt: skip
-    """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
+    """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line.
+
+    Where each topic has a destination, the arguments of one are checked.
+    """
     request.check_options(storage_options, source_options, dest_options)
     dest, dest_options = place(dest, dest_options)
+    dest = dest_of(dest, EXAMPLE) if is_for_each(dest) else dest
     with about("source"):
         topics = kafka.parsed(source, kafka.client_options(storage_options, source_options))
     library()  # where the client is missing, that is said before Spark is started
@@ -164,7 +169,7 @@ def check(
 @shows(check)
 @interruptible
 def load(
-    source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, every: str | float | None = None,
+    source: str | Iterable[str], dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, every: str | float | None = None,
     max_runs: int | None = None, outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     stop: threading.Event | None = None,
     **settings: Unpack[LoadSettings],
@@ -175,8 +180,9 @@ def load(
     new to the ledger begin at their earliest record. A second call loads what is new; one that was killed is gone on with; of two at once
     one wins, and the other loads the rest.
 
-    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is not a topic's name is a regular expression for whole names
-    dest          a directory of quire's own, or a table (`quire.Table`, or where one lies)
+    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is not a topic's name is a regular expression for whole names; a
+                  list of such, of one cluster
+    dest          a directory of quire's own, or a table (`quire.Table`, or where one lies); "/data/{topic}": each topic has one of its own
     transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
                   they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
                   quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
@@ -208,14 +214,24 @@ def load(
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
     stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
 
-    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyQuarantined, AllQuarantined (no record could be
-    loaded) or another QuireError, each in one line.
+    Returns the report (of the last run; with a destination for each topic a `TopicsReport`). Raises UsageError, DataLossError,
+    TooManyQuarantined, AllQuarantined (no record could be loaded), TopicsFailed or another QuireError, each in one line.
     """
     request.check_names(settings, LoadSettings)
     call = check(source, dest, transform, every=every, **settings)
     check_stop(stop)
     times, bars = again(every, max_runs, outage), Progress(progress, "range")
     runner = runner_of(spark, call.request.store(), call.request.roots)
+    if is_for_each(dest):
+        asked = call.request.topics
+
+        def one(topic: str) -> LoadCall:
+            return check(f"{kafka.SCHEME}{asked.servers}/{topic}", dest_of(dest, topic), transform, every=every, **settings)
+
+        topics = ByTopic(asked, dest, one, bars, quarantines=call.request.max_quarantined is not None)
+        found = repeat(call.request, runner, bars, times, stop=stop, run=topics.run)
+        assert isinstance(found, TopicsReport)
+        return found.complete()
     found = repeat(call.request, runner, bars, times, functools.partial(call.decided, bars), call.told, stop)
     assert isinstance(found, LoadReport)
     return found

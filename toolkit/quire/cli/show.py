@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import quire
-from quire.errors import AllQuarantined, UsageError, printable
+from quire.errors import AllQuarantined, TopicsFailed, UsageError, printable
 
 MOST_ROWS = (1 << 31) - 1  # that Spark counts to
 WIDE = 120  # characters of a column, at most
@@ -95,10 +95,10 @@ def show(result: Any, as_json: bool) -> None:
 
 @contextmanager
 def shown(as_json: bool) -> Iterator[None]:
-    """A call that returns a report: where it raises AllQuarantined, the report is printed all the same."""
+    """A call that returns a report: where it raises an error that carries it, the report is printed all the same."""
     try:
         yield
-    except AllQuarantined as e:
+    except (AllQuarantined, TopicsFailed) as e:
         show(e.report, as_json)
         raise
 

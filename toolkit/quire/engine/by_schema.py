@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -82,14 +82,20 @@ def gather_by_schema(request: Request, runner: Runner, bars: Progress) -> SplitR
 def _together(dest: str, reports: Mapping[str, Report], found: Mapping[str, tuple[str, str]]) -> SplitReport:
     """The reports as one; nothing could be processed where that is so in each of them."""
     every = [*reports.values()]
-    sums: dict[str, Any] = {}
-    for each in fields(Report):
-        values = [getattr(report, each.name) for report in every]
-        if isinstance(values[0], int | float | tuple) and each.name != "version":
-            sums[each.name] = sum(values[1:], values[0])
+    sums = added_up(every)
     failure = every[0].failure if all(report.failure for report in every) else ""
     schemas, examples = ({name: pair[i] for name, pair in found.items()} for i in (1, 0))
     return SplitReport(source=every[0].source, dest=dest, failure=failure, reports=reports, schemas=schemas, examples=examples, **sums)
+
+
+def added_up(reports: Sequence[Report]) -> dict[str, Any]:
+    """The numbers of several reports together, and what they list."""
+    found: dict[str, Any] = {}
+    for each in fields(reports[0]) if reports else ():
+        values = [getattr(report, each.name) for report in reports]
+        if isinstance(values[0], int | float | tuple) and each.name != "version":
+            found[each.name] = sum(values[1:], values[0])
+    return found
 
 
 def _looked(request: Request, runner: Runner, bars: Progress) -> dict[str, tuple[str, str]]:

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
@@ -123,7 +123,7 @@ class LoadCall:
             if name not in there:
                 _missing(cluster, name, list(there))
         if not found:
-            raise UsageError(f"no topic of {asked.servers} matches {', '.join(map(repr, asked.asked))}: it has {_some(list(there))}.")
+            raise none_matches(asked, there)
         versions = {name: named(name) for name in found if name in self.unnamed}
         versions |= cluster.versions(found.keys() - versions.keys(), bars.again)
         unnamed = {name for name, version in versions.items() if version == named(name)}
@@ -225,6 +225,11 @@ def _of_first_records(request: LoadRequest, loading: Loading, cluster: Cluster, 
     spans = [offsets.Span(key, starts[key], end) for key, end in sorted(request.ends.items()) if starts[key] < end]
     some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)
     return next((columns for batch in some.to_batches() if (columns := loading.columns(batch)) is not None), None)
+
+
+def none_matches(asked: Topics, there: Iterable[str]) -> UsageError:
+    """The error where no topic is one of those that are asked for."""
+    return UsageError(f"no topic of {asked.servers} matches {', '.join(map(repr, asked.asked))}: it has {_some(list(there))}.")
 
 
 def _missing(cluster: Cluster, name: str, there: list[str]) -> None:

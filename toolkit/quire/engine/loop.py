@@ -22,6 +22,9 @@ from quire.progress import Progress
 from quire.spark.runner import Runner
 
 
+Run = Callable[..., Report]  # (request, runner, bars, waits=…)
+
+
 @dataclass(frozen=True)
 class Again:
     """How a call is repeated: `pause` seconds between two runs (None: one run), and how many runs there are (None: until a signal).
@@ -44,6 +47,18 @@ def again(every: str | float | None, max_runs: int | None, outage: str | float |
     return Again(seconds(every, "every"), runs, allowed or Allowed(A_DAY, proven=True))
 
 
+def one(decide: Callable[[Request], Request], told: Callable[[Report], Report]) -> Run:
+    """The runs of a call into one destination: what is quarantined is tried again, then what is new is read."""
+    retrying = Retrying()
+
+    def run(request: Request, runner: Runner, bars: Progress, *, waits: bool) -> Report:
+        made = decide(request)
+        retried = retrying.run(made, runner, bars)
+        return retried.noted(told(gather(made, runner, bars, waits=waits)))
+
+    return run
+
+
 def check_stop(stop: object) -> None:
     """UsageError for what cannot end a call."""
     if stop is not None and not isinstance(stop, threading.Event):
@@ -53,25 +68,23 @@ def check_stop(stop: object) -> None:
 def repeat(
     request: Request, runner: Runner, bars: Progress, again: Again,
     decide: Callable[[Request], Request] = lambda request: request, told: Callable[[Report], Report] = lambda report: report,
-    stop: threading.Event | None = None,
+    stop: threading.Event | None = None, run: Run | None = None,
 ) -> Report:  # fmt: skip
     """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
 
     Raises AllQuarantined if nothing of the input could be processed; of a call that runs again and again that is said, and it goes on.
     A failure after which the next run goes on (exit code 3) is an outage, which is waited for as long as `again` allows.
 
-    `stop`: where it is set, the call ends after the commit under way, as after a signal.
+    `run` takes the place of all of a run, where it is one of several destinations. `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop, loops, runs = stop, again.pause is not None, again.runs
-    away, report, retrying = Outages(again.allowed, bars, request.shown), None, Retrying()
+    away, report, work = Outages(again.allowed, bars, request.shown), None, run or one(decide, told)
     with until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
         bars.stop = stopped if loops else stop
         while True:
             began = outages.clock()
             try:
-                made = decide(request)
-                retried = retrying.run(made, runner, bars)
-                report = retried.noted(told(gather(made, runner, bars, waits=loops)))
+                report = work(request, runner, bars, waits=loops)
             except QuireError as e:
                 if not outages.pause(stopped, away.met(e, worked=report is not None)):
                     request = request.anew()
@@ -93,7 +106,8 @@ def _say(request: Request, report: Report, bars: Progress) -> None:
     """A line of a run; of one that found nothing new there is nothing to say."""
     if not report.jobs:
         return
-    bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}")
+    version = f"; version {report.version}" if report.version else ""  # several destinations have none together
+    bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined{version}")
     try:
         checked(request, report)
     except AllQuarantined as e:

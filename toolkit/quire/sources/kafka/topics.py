@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from quire.errors import UsageError, quoted, scrub
@@ -104,7 +104,12 @@ def named(topic: str) -> str:
 
 
 def parsed(source: object, options: Options = None) -> Topics:
-    """The meaning of a source, before any broker is asked; UsageError if it does not name topics."""
+    """The meaning of a source, or of a list of them, before any broker is asked; UsageError if it does not name topics."""
+    if isinstance(source, list | tuple) and source:
+        every = [parsed(one, options) for one in source]
+        if other := next((one.servers for one in every if one.servers != every[0].servers), ""):
+            raise UsageError(f"the sources name the brokers {every[0].servers} and {other}: topics of one call are of one cluster.")
+        return replace(every[0], asked=tuple(sorted({asked for one in every for asked in one.asked})))
     if not is_kafka(source):
         raise UsageError(f"the source is topics, 'kafka://host:9092/topic', not {quoted(source, 200)}. Files are for quire.consolidate.")
     assert isinstance(source, str)

@@ -1,0 +1,198 @@
+"""One call over several topics, each of which has a destination of its own, `/data/{topic}`, with its own ledger.
+
+Each topic is loaded as by a call of its own, so each is exact by itself, and what fails for one stops none of the others. In a loop a topic
+that has failed is tried again, with growing pauses; the call goes on while one of them does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from quire.commit import names
+from quire.engine import loop, outages
+from quire.engine.by_schema import added_up
+from quire.engine.driver import gather
+from quire.engine.loader import LoadCall, none_matches
+from quire.engine.report import LoadReport
+from quire.engine.request import Request
+from quire.errors import AllQuarantined, QuireError, TopicsFailed, UsageError, about, hide, scrub
+from quire.progress import Progress
+from quire.sources.kafka.client import cluster_of
+from quire.sources.kafka.topics import Topics
+from quire.spark.runner import Runner
+from quire.storage import Patience
+
+HOLE = "{topic}"
+EXAMPLE = "topic"  # in the place of the topic, where a call is checked before any is known
+_LIKE = re.compile(r"\{[^{}/]*topic[^{}/]*\}|\{\}|\$topic", re.IGNORECASE)
+
+
+def is_for_each(dest: object) -> bool:
+    """Whether a destination is one for each topic; UsageError where that is misspelt."""
+    if not isinstance(dest, str | os.PathLike):
+        return False
+    text = os.fspath(dest)
+    if not isinstance(text, str) or HOLE in text:
+        return isinstance(text, str)
+    if found := _LIKE.search(text):
+        with about("dest"):
+            raise UsageError(f"the destination has {found[0]!r}: each topic has a destination of its own by {HOLE!r}. Write that.")
+    return False
+
+
+def dest_of(dest: str | os.PathLike[str], topic: str) -> str:
+    """The destination of a topic; UsageError for one whose name would lead elsewhere."""
+    if topic.strip(".") == "" or topic.casefold() == names.STATE:
+        raise UsageError(f"the topic {topic!r} names no directory of its own. Load it by another call, into a destination that you name.")
+    return os.fspath(dest).replace(HOLE, topic)
+
+
+@dataclass(frozen=True)
+class TopicsReport(LoadReport):
+    """The result of `quire.load` into a destination for each topic: the numbers of all together, and the report of each.
+
+    reports   by topic: the report of its destination, of the last run that it had a part in
+    errors    by topic: why it failed in that run, in one line; the others went on, and the next call goes on with it
+    codes     by topic: the exit code that a call of its own would have had
+
+        report = quire.load("kafka://host:9092/orders,users", "/data/{topic}")    # a quire.TopicsReport
+        for topic, mine in report.reports.items():
+            print(topic, mine.records)
+        report.complete()                       # raises quire.TopicsFailed where a topic has failed, as the call itself does
+    """
+
+    reports: Mapping[str, LoadReport] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    codes: Mapping[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def next(self) -> str:
+        """The command to go on with: of the first destination that has something in quarantine, else of the first one."""
+        first = next((report for report in self.reports.values() if report.quarantined_count), next(iter(self.reports.values()), None))
+        return "" if first is None else first.next
+
+    def complete(self) -> TopicsReport:
+        """The report itself; TopicsFailed, which carries it, where a topic has failed."""
+        if self.errors:
+            raise _failed(self)
+        return self
+
+    def _facts(self) -> dict[str, object]:
+        rows: dict[str, object] = (
+            {"FAILED": f"{len(self.errors):,} of {len(self.reports.keys() | self.errors.keys()):,} topics"} if self.errors else {}
+        )
+        rows |= {name: value for name, value in super()._facts().items() if name != "version"}
+        for topic in sorted(self.reports.keys() | self.errors.keys()):
+            report = self.reports.get(topic)
+            taken = [] if report is None else [f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}"]
+            rows[topic] = "; ".join([*([f"FAILED: {self.errors[topic]}"] if topic in self.errors else []), *taken])
+        return rows
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, as JSON takes it."""
+        own = {"reports": {topic: report.as_dict() for topic, report in self.reports.items()}, "errors": dict(self.errors)}
+        return {**{name: value for name, value in super().as_dict().items() if name != "codes"}, **own}
+
+
+def _failed(report: TopicsReport) -> TopicsFailed:
+    topic, why = next(iter(report.errors.items()))
+    n, every = len(report.errors), len(report.reports.keys() | report.errors.keys())
+    # Where another try may help with any, it may help with all of the call.
+    code = QuireError.exit_code if QuireError.exit_code in report.codes.values() else report.codes[topic]
+    rest = "nothing of them was loaded" if n == every else "the others were loaded"
+    return TopicsFailed(f"{n:,} of {every:,} topics failed, and {rest}. First, {topic}: {why}", report=report, exit_code=code)
+
+
+@dataclass
+class _Topic:
+    """A topic, and how it fares. `due`: when it is tried again after an error."""
+
+    call: LoadCall | None = None
+    run: loop.Run = gather  # as long as it has a call
+    report: LoadReport | None = None
+    error: QuireError | None = None
+    patience: Patience | None = None
+    due: float = 0.0
+
+
+class ByTopic:
+    """The runs of a call: each asks which topics there are, and loads one after the other.
+
+    asked   the brokers, and the topics that are asked for
+    make    the checked call of one topic
+    quarantines   whether a topic may have all of its records quarantined
+    """
+
+    def __init__(
+        self, asked: Topics, dest: str | os.PathLike[str], make: Callable[[str], LoadCall], bars: Progress, *, quarantines: bool
+    ) -> None:
+        self.asked, self.dest, self.make, self.bars, self.quarantines = asked, dest, make, bars, quarantines
+        self.topics = dict[str, _Topic]()
+
+    def run(self, _: Request, runner: Runner, __: Progress, *, waits: bool) -> TopicsReport:
+        """Load what is new in each topic. `waits`: topics may come later. TopicsFailed where every one of them has failed."""
+        there = self._there(waits=waits)
+        for topic in there:
+            one = self.topics.setdefault(topic, _Topic())
+            if one.due <= outages.clock():
+                self._load(topic, one, runner, waits=waits)
+            if self.bars.stopping:
+                break
+        report = self._report()
+        if report.errors and all(self.topics[topic].error for topic in there if topic in self.topics):
+            raise _failed(report)
+        return report
+
+    def _there(self, *, waits: bool) -> list[str]:
+        """The topics that are asked for: those that are named, and those that match now."""
+        cluster = cluster_of(self.asked.servers, self.asked.options)
+        with about("source"):
+            if not self.topics:
+                cluster.reach()
+            _, there = cluster.topics(self.bars.again)
+            found = sorted({*self.asked.names, *(name for name in there if self.asked.matches(name))})
+            if not found and not waits:
+                raise none_matches(self.asked, there)
+        return found
+
+    def _load(self, topic: str, one: _Topic, runner: Runner, *, waits: bool) -> None:
+        """One run of a topic. An error is kept beside it; an interrupt passes."""
+        before = one.error
+        try:
+            if one.call is None:
+                one.call = self.make(topic)
+                one.run = loop.one(partial(one.call.decided, self.bars), one.call.told)
+            report = one.run(one.call.request, runner, self.bars, waits=waits)
+            assert isinstance(report, LoadReport)
+            one.report = report
+            if not self.quarantines:
+                one.report.checked()
+        except QuireError as e:
+            one.error = e
+            one.call = None  # nothing that was read before is believed
+            one.patience = one.patience or Patience(lasts=math.inf, longest=outages.LONGEST)
+            pausing = one.patience.pausing() if waits and not isinstance(e, AllQuarantined) else None
+            one.due = outages.clock() + (pausing or 0.0)
+            if before is None or str(before) != str(e):
+                self.bars.say(f"{topic}: {scrub(str(e), 500)} The other topics go on.", always=True)
+        else:
+            one.error, one.patience, one.due = None, None, 0.0
+            if before is not None:
+                self.bars.say(f"{topic}: it goes on.", always=True)
+
+    def _report(self) -> TopicsReport:
+        reports = {topic: one.report for topic, one in self.topics.items() if one.report is not None}
+        failed = {topic: one.error for topic, one in self.topics.items() if one.error is not None}
+        every, sums = [*reports.values()], added_up([*reports.values()])
+        bad = [each for each in every if each.failure]
+        failure = bad[0].failure if bad and len(bad) == len(every) else ""
+        return TopicsReport(
+            **{**sums, "source": self.asked.shown, "dest": hide(os.fspath(self.dest)), "failure": failure}, reports=reports,
+            errors={topic: scrub(str(e), 500) for topic, e in failed.items()}, codes={topic: e.exit_code for topic, e in failed.items()},
+        )  # fmt: skip
