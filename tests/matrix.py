@@ -291,6 +291,32 @@ def processes(source: str, dest: str, committer: str) -> None:
     ledger.expire()
 
 
+def routed(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+    """A row for each line, which goes into a directory by its length; one that begins with a minus is rejected."""
+    found, at = list[dict[str, Any]](), 0
+    for line in content.splitlines(True):
+        bare = line.rstrip(b"\n")
+        if bare.startswith(b"-"):
+            split.quarantine(bare, "it begins with a minus", at)
+        else:
+            found.append({"path": split.path, "content": bare + b"\n", "way": len(bare) % 3})
+        at += len(line)
+    return found
+
+
+def routes(source: str, dest: str, committer: str) -> None:
+    """Let rows lie in directories by a column; forget a file and read it again, merge, delete what nobody reads any more."""
+    more: dict[str, Any] = {"schema": "path string, content binary, way long", "partition_by": "way", "split": "lines", **HERE}
+    for again in (False, True):
+        quire.process(source, dest, routed, split_size="15 B", target_size="64 KiB", max_quarantined=1000, committer=committer, **more)
+        ledger = quire.Ledger(dest)
+        if not again and "forget" not in _verbs(dest):
+            ledger.forget(f"{source}/f0.txt", committer=committer, **HERE)
+    if "compact" not in _verbs(dest):
+        ledger.compact("64 KiB", committer=committer, **HERE)
+    ledger.refresh().expire()
+
+
 def _records(tree: sim.Tree) -> None:
     for i, content in enumerate(
         (b"one\n-bad\nlast of it", b"", b"-first\nand more lines\nof it\n", b"a line that is long, longer than two splits are\n-x\n", b"-")
@@ -391,6 +417,8 @@ PIPELINES = {
         Pipeline("purge", "lines", _daily, purges, edits=True),
         Pipeline("tails", "lines", _logs, tails, grows=True),
         Pipeline("process", "records", _records, processes),
+        Pipeline("routes", "routed", _two, routes),
+        Pipeline("by path", "lines", documents, consolidate(transform="lines", partition_by="path[0] as way", target_size="250 B")),
         Pipeline("reprocess", "records", _two, reprocesses, edits=True),
         Pipeline("shuffle", "shuffle", _four, shuffles),
         Pipeline("claim", "claim", _four, claims, ("rename", "copy")),

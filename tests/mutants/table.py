@@ -23,7 +23,7 @@ ATTEMPT, FILES, READING, JOBS, ROUNDS = (
 ROWS, TALLY = "engine/rows.py", "engine/tally.py"
 TAKE_UP = "engine/take_up.py"
 KINDS = "engine/kinds/__init__.py"
-TOPICS = "tests/load/test_load_topics.py"
+ROUTED, TOPICS = "tests/engine/test_partition_by.py", "tests/load/test_load_topics.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/closers/shuffle.py", "ledger/claims.py", "spark/runner.py"
@@ -181,7 +181,7 @@ MUTANTS = (
     m("a reject is compared with all others", "sources/transforms/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
     m("what was uncovered is laid out for each row", UNCOVERED, "        if found is None:\n", "        if True:\n", first="tests/test_growth.py::test_the_steps_of_a_loop_grow_as_its_input_does[retried]"),
     m("a path that is too long for the destination stops a run", "planning/listing.py", "            dest.check_name(final)\n            dest.check_name(objects.staged(", "            str(final)\n            str(objects.staged(", first="tests/engine/test_poison.py"),
-    m("a value that is too long for a directory stops a topic", "sources/kafka/records.py", "if longest > partitions.LONGEST:", "if longest > 1 << 30:", first="tests/formats/test_partitions.py::test_a_value_too_long_for_a_directory_is_quarantined_alone"),
+    m("a value that is too long for a directory stops a topic", "sources/partition_by.py", "if longest > partitions.LONGEST:", "if longest > 1 << 30:", first="tests/formats/test_partitions.py::test_a_value_too_long_for_a_directory_is_quarantined_alone"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),
@@ -900,7 +900,16 @@ MUTANTS = (
     m("a run that is under way is an alarm", "ledger/status.py", "_past(seen.open_job_age, OPEN)", "True", first="tests/ledger/test_status.py::test_a_job_that_nobody_ends_is_said_after_a_day"),
     m("a compaction that would do nothing is advised", "ledger/status.py", "packed(small, target) if len(files) > 1]", "packed(small, target)]", first="tests/ledger/test_status.py::test_what_a_compaction_cannot_merge_is_no_reason_to_call_one"),
     m("what has left quarantine makes the rest old", "ledger/status.py", "there = not touched or", "there = True or", first="tests/ledger/test_status.py::test_a_share_of_quarantined_files_is_said_with_its_age"),
-    # a destination for each topic
+    # directories by partition_by, and a destination for each topic
+    m("each part of a split that lies elsewhere covers it again", READING, "row._replace(start=max(1, row.start + row.length), length=0, fingerprint=None)", "row._replace(fingerprint=None)", first=ROUTED),
+    m("parts that lie elsewhere are taken for an empty file", "planning/changes.py", ' and not r["length"] and not r["start"]]', ' and not r["length"]]', first=ROUTED),
+    m("parts of a split that lie elsewhere stay when it leaves", "ledger/forget.py", 'batch(row["path"], row["start"], row["length"]))', 'row["start"])', first=ROUTED),
+    m("what a job writes again leaves its directory", "engine/output.py", "(bool(planned.removes) or not spec.by or bool(by.of_files))", "not spec.by", first=ROUTED),
+    m("what is read again forgets the columns of its directories", "ledger/job.py", "replace(partition_by.of(spec), source", "replace(partition_by.PartitionBy(), source", first=ROUTED),
+    m("a file that is read again forgets its directory", "ledger/retry.py", "(not spec.by or bool(partition_by.of(spec).of_files))", "not spec.by", first=ROUTED),
+    m("rows keep the column that their directory names", "engine/output.py", "self.fit(path, rows.drop_columns(list(self.by)))", "self.fit(path, rows)", first=ROUTED),
+    m("a column of the rows is hidden by a directory", "engine/output.py", "if name := self.convert.by.clash(found.schema.names):", "if name := '':", first=ROUTED),
+    m("a misspelt directory is a missing value of each file", ROUNDS, "if not asked or not listed.written.runs or log.spec() is not None:", "if True:", first=ROUTED),
     m("nobody hears of a topic that failed", "engine/by_topic.py", "        if self.errors:\n            raise _failed(self)\n", "", first=TOPICS),
     m("a run in which all topics fail looks like a success", "engine/by_topic.py", "if report.errors and all(self.topics[topic].error for topic in there if topic in self.topics):", "if False:", first=TOPICS),
     m("a topic that fails stops the others", "engine/by_topic.py", "        except QuireError as e:\n            one.error = e\n", "        except QuireError as e:\n            one.error = e\n            raise\n", first=TOPICS),

@@ -21,7 +21,8 @@ import zstandard
 import sim
 from gathering import gather, write
 from matrix import cases
-from quire import Ledger, LocalRunner
+from quire import Ledger, LocalRunner, Split, process
+from quire.engine.request import LAYOUTS
 from quire.read import first_rows
 from quire.sources.splits import FileInfo
 from quire.storage import connect
@@ -109,7 +110,15 @@ LAID_OUT = {  # transform, format, compression; the column that is looked at, or
     "json": ("json", None, "none", "txt"),
     "raw": ("raw", "parquet", "zstd", "content"),
     "table": (tabled, "parquet", "zstd", "text"),
+    "rows": ("a function of splits", "parquet", "zstd", "text"),
 }
+OTHER = "2026-12-24"  # a day of rows that is not that of their files
+
+
+def daily(split: Split, content: bytes) -> list[dict[str, Any]]:
+    """A row for each line, every other one of another day than its file's."""
+    day = split.path.split("/")[-2].partition("=")[2]
+    return [{"text": line, "dt": day if i % 2 else OTHER, "n": i} for i, line in enumerate(content.decode().splitlines())]
 
 
 class Story:
@@ -126,19 +135,21 @@ class Story:
             write(self.source, {name: f"{text}\n".encode()})
 
     def call(self) -> None:
-        how = {"format": self.format} if self.format else {}
-        gather(
-            self.source, self.dest, transform=self.transform, compression=self.compression, layout=self.layout, on_change="reprocess",
-            **how,
-        )  # fmt: skip
+        how: dict[str, Any] = {"format": self.format} if self.format else {}
+        how |= {"layout": self.layout} if self.layout in LAYOUTS else {"partition_by": self.layout}
+        if self.name == "rows":
+            process(self.source, self.dest, daily, on_change="reprocess", compression=self.compression, **how, **HERE)
+            return
+        gather(self.source, self.dest, transform=self.transform, compression=self.compression, on_change="reprocess", **how)
 
     def wanted(self) -> Rows:
         """From the sources alone."""
         found: Rows = Counter()
         for path in self.source.rglob("*"):
             if path.is_file():
-                day = path.parent.name.partition("=")[2] if self.layout == "directories" else ""
-                found.update((day, row) for row in ([path.read_text()] if self.name == "raw" else path.read_text().splitlines()))
+                day = path.parent.name.partition("=")[2] if self.layout != "flat" else ""
+                rows = [path.read_text()] if self.name == "raw" else path.read_text().splitlines()
+                found.update((day if i % 2 or self.layout != "dt" else OTHER, row) for i, row in enumerate(rows))
         return found
 
     def check(self, after: str, *, spark: bool = False) -> None:
@@ -158,8 +169,10 @@ class Story:
 
 
 @pytest.mark.nth(12)
-@pytest.mark.parametrize("layout", ["flat", "directories"])
-@pytest.mark.parametrize("name", LAID_OUT)
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [(name, layout) for name in LAID_OUT for layout in (("dt",) if name == "rows" else ("flat", "directories", "path.dt"))],
+)
 def test_each_reader_of_the_directory_counts_each_row_once_after_each_verb(
     tmp_path: Path, spark: SparkSession, name: str, layout: str
 ) -> None:  # fmt: skip

@@ -270,8 +270,9 @@ class Tree:
 
 def expected(transform: str, content: bytes) -> bytes | None:
     """What must be written for a file; None: it must be quarantined."""
-    if transform == "records":  # lines in capitals; those that begin with a minus are rejected
-        return b"".join(line + b"\n" for line in content.upper().splitlines() if not line.startswith(b"-"))
+    if transform in ("records", "routed"):  # lines, in capitals or not; those that begin with a minus are rejected
+        lines = (content.upper() if transform == "records" else content).splitlines()
+        return b"".join(line + b"\n" for line in lines if not line.startswith(b"-"))
     if transform == "xml":
         return None if b"BROKEN" in content or not content else content.strip() + b"\n"
     if transform == "gzip":  # the lines that it decodes to
@@ -575,7 +576,8 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
         of = tree.ever[path, row["version"]]
         assert at <= len(of), f"{path}: {at} bytes of {len(of)}"
         assert of[:at] == content[:at], f"{path} has rows of {row['version']}, with which {version} does not begin"
-    assert len(found) == 1 or all(row["length"] for row in found), f"{path} is empty and there {len(found)} times"
+    beside = [row for row in found if transform == "routed" and not row["length"] and row["records"] and row["start"]]
+    assert len(found) == 1 or all(row["length"] for row in found if row not in beside), f"{path} is empty and there {len(found)} times"
     wanted = expected(transform, content)
     older = tree.versions(path)[: tree.versions(path).index(version)]
     before = [expected(transform, tree.ever[path, v]) for v in older if (path, v) in tree.taken]
@@ -591,7 +593,7 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
     for row in rejected:
         mark = content[row["start"] :][: row["length"]]
         assert b'"x"' in mark if transform in ("rows", "csv") else mark.startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
-    assert not rejected or transform in ("records", "rows", "csv"), path
+    assert not rejected or transform in ("records", "routed", "rows", "csv"), path
     at = _end(found[-1])[0] if found else 0
     begins = sum(row["length"] for row in found) == at  # they are the file's beginning
     whole = begins and at == len(content)
@@ -602,6 +604,14 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
         found = [row for row in found if row not in aside]
     assert {row["state"] for row in found} <= {"done"}, path
     out = b"".join(record(there, row) for row in found)
+    if transform == "routed":
+        for row in (row for row in found if row["data_file"]):
+            ways = {len(line) % 3 for line in record(there, row).splitlines()}
+            assert not ways or row["data_file"].startswith(f"way={ways.pop()}/"), f"{path}: {row['data_file']} is not where its rows belong"
+            assert not ways, f"{path}: {row['data_file']} holds rows of several directories"
+        lines = expected(transform, content[:at]) or b""
+        assert not begins or sorted(out.splitlines()) == sorted(lines.splitlines()), f"{path}: {out!r}"
+        return len(out)
     if transform == "records":
         # What a retry has made of a record stands where the retry has written it.
         again = [row for row in found if content[row["start"] :].startswith(b"-")]

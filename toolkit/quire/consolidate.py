@@ -64,6 +64,9 @@ def consolidate(
     planner      "balanced" | "hash" (with `parts` and `hash_function`) | "directory"
     committer    "auto" (what the destination can do) | "rename" | "rename_v2" | "upload" | "copy"
     layout       "flat" | "directories": the source's directories (`dt=2026-11-21/`) stay
+    partition_by  directories by "path.dt" (the value of `dt=…` in a file's path), "path[0] as site" (the first directory below the source;
+                 path[-1]: the last one) or "day(modified)" (of a file's last change, UTC; year, month, hour likewise); a list: within each
+                 other. A file without such a value goes where Hive puts missing ones
     include, exclude   globs; one without a slash is about the file's name
     hidden, follow_links   take names that start with _ or . too; follow symbolic links
     min_age      leave files that changed within this time ("5 min") for another run
@@ -289,6 +292,8 @@ class Plan:
             "estimated output": format_size(self.estimate),
             "skew": self.skew().verdict,
         }
+        if by := self._options.convert.by:
+            rows["directories by"] = f"{by} ({len({t.folder for t in self._planned.tasks}):,})"
         if self.columns:
             rows["columns"] = self.columns if len(self.columns) <= SHOWN else f"{self.columns[:SHOWN].rpartition(', ')[0]}, …"
         if differing.reported.count:

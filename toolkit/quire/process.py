@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from msgspec.structs import replace as replace_words
 
 from quire.arguments import format_size, parse_target, refuse_needless
@@ -22,7 +23,7 @@ from quire.engine.loop import again, check_stop, repeat
 from quire.engine.report import Report
 from quire.engine.request import Request, shows
 from quire.errors import UsageError, about, choose
-from quire.formats import parquet
+from quire.formats import parquet, partition_columns
 from quire.interrupts import interruptible
 from quire.planning.first import first_files, new_files
 from quire.planning.listing import Listing
@@ -31,6 +32,7 @@ from quire.sources import compression
 from quire.sources.archives import Archive, unpacking
 from quire.sources.decoders import Decoder
 from quire.sources.files import Root
+from quire.sources.partition_by import columns_of
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import storable, unify
@@ -43,9 +45,6 @@ from quire.spark.runner import runner_of
 from quire.storage import Entry, Store, Unreadable, Vanished
 from quire.table import chain
 from quire.table.into import into, place
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
@@ -85,6 +84,7 @@ def process(
                 first new ones), for which it is called once more on the driver. It is frozen with the plan. Rows are cast to it; a split
                 whose rows lose something by that, or have other columns, is quarantined
     format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
+    partition_by  directories by a column of the rows, "country", which stands in their names alone; else as in `quire.consolidate`
     reduce      a function from a DataFrame to a DataFrame (a group, a sort, a join): all rows of a job go through it together, and what
                 it gives is written; its files and all splits are one commit. See docs/together.md
     function_version  names the edition of the functions instead of a hash of their source
@@ -215,6 +215,12 @@ class ProcessCall:
             **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "report" else {}),
         }  # fmt: skip
         said = compression.by_spec(how, "callable", self.split)
+        if made.convert.by.columns and format == "lines":
+            with about("partition_by"):
+                raise UsageError(
+                    f"partition_by={made.convert.by.columns[0]!r} is a column, and bytes have none: let the function give rows, or go by "
+                    f"'path.dt', 'path[0] as site' or 'day(modified)'."
+                )
         job = replace(
             made.named(replace_words(made.spec, kind=entries.SPLITS, split=self.split, decompress=said), **intent), cut=cut,
             convert=replace(made.convert, holds=holds, process=processing),
@@ -246,6 +252,9 @@ class ProcessCall:
         if made.takes and columns is not None:
             with about("schema"):
                 columns = made.takes(columns)
+        if columns is not None:
+            with about("partition_by"):
+                made.convert.by.check(columns)
         return self.options(kind, columns)
 
     def _of_first_rows(self, made: Request, format: str | None, log: Log) -> tuple[str, pa.Schema | None]:
@@ -337,5 +346,7 @@ def _columns_of(store: Store, log: Log) -> pa.Schema | None:
     for file in live(log, fold(log)):
         traced = log.commit(file.number).spec.traced  # else its files do not hold what the function has given
         if traced and file.name.endswith(".parquet") and store.stat(file.name) is not None:
-            return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
+            own = schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
+            made = partition_columns.of([file.name], own.names, {}) if columns_of(log.commit(file.number).spec) else {}
+            return pa.schema([*own, *made.items()])
     return None

@@ -85,6 +85,11 @@ _JOB = [
     click.option("--hash-function", default="xxh64", show_default=True, help=f"{', '.join(FUNCTIONS)}."),
     click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2, upload or copy."),
     click.option("--layout", default="flat", show_default=True, help=f"{', '.join(LAYOUTS)}: the source's directories stay."),
+    click.option(
+        "--partition-by",
+        multiple=True,
+        help="Directories by path.dt, 'path[0] as site' or 'day(modified)'; of process also a column (again: within each other).",
+    ),
     click.option("--include", multiple=True, help="Only files that match this glob (again for more)."),
     click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more)."),
     click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot."),
@@ -300,16 +305,20 @@ def recover(dest: str, abort: str | None, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("what")
+@click.option("--by", help="records or bytes: of the partitions of a destination, which are its directories, or those of topics.")
 @AS_JSON
-def skew(what: str, as_json: bool) -> None:
+def skew(what: str, by: str | None, as_json: bool) -> None:
     """Say whether partitions are even: of a destination's last commit, or of counts in a JSON file (- reads them from the input).
 
     The JSON is a list of counts, or an object from name to count, or {"counts": …, "groups": …, "expected": …, "listed": …}.
     """
     if what == "-" or what.endswith(".json"):
+        if by is not None:
+            raise UsageError("--by is of a destination, and these are counts. Leave it out.")
         found = _counts(sys.stdin.buffer.read() if what == "-" else _content(what))
     else:
-        found = quire.Ledger(what).skew()
+        ledger = quire.Ledger(what)
+        found = ledger.skew() if by is None else ledger.partition_skew(by=by)
     if as_json:
         show(found, True)
         return

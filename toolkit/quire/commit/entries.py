@@ -91,6 +91,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bytes_out: Natural = 0
     quarantined_out: Natural = 0
     held_out: Natural = 0
+    early: Natural = 0  # data files that were ended before they had their size, as too many directories were open
     written: dict[str, Any] = {}  # a table's statistics of what was written; quire gives none
 
     @property

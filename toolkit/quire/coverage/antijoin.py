@@ -82,9 +82,10 @@ def _in_parts(files: pa.Table, rows: pa.Table, found: Remaining) -> np.ndarray:
     file_of = pc.index_in(rows.column("path"), files.column("path").combine_chunks())
     same = pc.equal(rows.column("version"), files.column("version").take(file_of))
     at, starts = file_of.to_numpy(), rows.column("start").to_numpy()
-    order = np.lexsort((starts, at))
+    lengths = rows.column("length").to_numpy()
+    order = np.lexsort((lengths, starts, at))  # what covers nothing stands before what begins there
     at, starts = at[order], starts[order]
-    ends = starts + rows.column("length").to_numpy()[order]
+    ends = starts + lengths[order]
     good = pc.and_(same, pc.is_in(rows.column("state"), pa.array(["done", "mark", "quarantined"]))).to_numpy()[order]
     first = np.diff(at, prepend=-1) != 0
     good &= starts == np.where(first, 0, np.roll(ends, 1))

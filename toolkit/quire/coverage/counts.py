@@ -48,6 +48,14 @@ def begins(path: str, start: int) -> bool:
     return start == 0 and not path.startswith(_TOPIC)
 
 
+def batch(path: str, start: int, length: int) -> int:
+    """A number that the rows of one record have, and no other's of its path, where its parts lie in several data files.
+
+    Rows of topics begin together, rows of files end together.
+    """
+    return start if path.startswith(_TOPIC) else max(1, start + length)
+
+
 def marked(rows: pa.Table) -> Counts:
     """The same, of very many rows that are all in state `mark` (columns path, start, length)."""
     rows = rows.filter(pc.invert(pc.starts_with(rows.column("path"), _TOPIC)))

@@ -126,6 +126,7 @@ class Attempt:
         if planned.removes:
             carry(self)
         self.output.writer.close()
+        self.tally.early = getattr(self.output.writer, "early", 0)
         self.rows.flush(last=True)
         rows, tally = self.rows.segment, self.tally
         segment, quarantined = rows.finish(), self.quarantined.writer.finish()

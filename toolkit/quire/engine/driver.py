@@ -27,7 +27,8 @@ from quire.engine.exports import step as exports
 from quire.engine.report import Report
 from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import QuireError, RefusedError, about, quoted
+from quire.errors import QuireError, RefusedError, UsageError, about, quoted
+from quire.formats import partitions
 from quire.planning import plan as planning
 from quire.planning.backlog import Backlog
 from quire.planning.listing import EXAMPLES, Listed
@@ -274,7 +275,7 @@ class _Call:
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             outstanding=listed.later.files if self.bars.stopping else 0, quarantined_before=self.quarantined, instant=done.instant,
-            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), gaps=(), gap_count=0,
+            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), early=stats.early, gaps=(), gap_count=0,
             retried=0, retried_taken=0, given_up=(), given_up_count=0,
         )  # fmt: skip
 
@@ -311,6 +312,7 @@ def check_found(log: Log, request: Request, planned: planning.Planned, *, waits:
             check_listed(request.roots, planned.listed)
         if not waits:
             _check_names(log, request, planned.listed)
+            _check_directories(log, request, planned.listed)
     except QuireError:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
             planning.discard(log.store, planned.job, planned.plan)
@@ -326,6 +328,19 @@ def _check_names(log: Log, request: Request, listed: Listed) -> None:
     found = unmatched(roots, request.selection.include, listed)
     if found and not any(True for _ in log.ending(request.identity.hash)):
         found.refuse(request.selection.exclude)
+
+
+def _check_directories(log: Log, request: Request, listed: Listed) -> None:
+    """Refuse directories of which the first files have no value at all: a name is misspelt."""
+    asked = [each for each in request.cut.by.of_files if not each.unit]
+    if not asked or not listed.written.runs or log.spec() is not None:
+        return
+    found = [partitions.values(f"{folder}/") for folder in {run["group"] for run in listed.written.runs}]
+    if each := next((each for each in asked if all(values.get(each.name) is None for values in found)), None):
+        there = ", ".join(root.url for root in request.roots)
+        raise UsageError(
+            f"partition_by={str(each)!r}: no new file of {there} lies in such a directory, and nothing was read. Check the spelling."
+        )
 
 
 def check_spec(log: Log, request: Request) -> None:

@@ -21,7 +21,6 @@ from quire.interrupts import raised
 from quire.progress import Progress
 from quire.spark.runner import Runner
 
-
 Run = Callable[..., Report]  # (request, runner, bars, waits=…)
 
 

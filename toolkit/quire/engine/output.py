@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from quire.commit import names
 from quire.commit.committers import Committer, committer
 from quire.commit.entries import DataFile
 from quire.commit.rename import Rename
+from quire.errors import UsageError
 from quire.formats import extension
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
 from quire.formats.members import MembersApart
 from quire.formats.parquet import USUAL, ParquetWriter
+from quire.sources import partition_by
 from quire.sources.transforms import BadContent, directories, schemas
 from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError
@@ -23,8 +27,6 @@ from quire.sources.transforms.widening import DiffersError
 from quire.storage import Sink, Store
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from quire.engine.attempt import Work
     from quire.planning.pack import PlannedTask
 
@@ -38,32 +40,36 @@ class DataFiles:
         self.waits = bool(work.head.closer)  # another task reads these files, and nobody else: no row says where a record lies
         # They wait as plain objects, whatever the store and its committer.
         self.committer: Committer = Rename() if self.waits else committer(work.head.committer, store)
-        self.folder = planned.folder if work.head.spec.layout == "directories" else ""
+        spec, by = work.head.spec, work.convert.by
+        # Of rows in directories by a column, the plan's directory is that of the source, but where it names data files.
+        apart = spec.layout == "directories" and (bool(planned.removes) or not spec.by or bool(by.of_files))
+        self.folder = planned.folder if apart else ""
+        self.by = () if planned.removes else by.columns
         self.sinks: dict[str, Sink] = {}  # by final names, in the writer's order
         self.records = Counter[int]()  # of each file, by its place
         self.schema_of = ""  # the first file whose rows are in the writer
         kind: Callable[..., Any] = partial(ParquetWriter, options=USUAL if self.waits else self.convert.parquet)
         if self.convert.format != "parquet":
             kind = partial(FrameWriter, header=self.convert.header)
-        if self.convert.loading is not None and self.convert.loading.by and not planned.removes:
+        if self.by or (self.convert.loading is not None and self.convert.loading.by and not planned.removes):
             kind = partial(FolderWriter, kind)
-        self.apart = self.convert.format == "raw" and self.convert.compression == "none"
+        self.members = self.convert.format == "raw" and self.convert.compression == "none"
         self.writer: Any
-        if self.apart:
+        if self.members:
             self.writer = MembersApart(self._create_raw, self.convert.target)
         else:
             self.writer = kind(self._create, self.convert.target, self.convert.compression)
 
-    def add(self, made: Any, *, whole: bool) -> None:
-        """Write a record, of a whole file or of a part of it."""
-        if self.apart:
+    def add(self, made: Any, *, whole: bool, folder: str = "") -> None:
+        """Write a record, of a whole file or of a part of it, where columns name directories into one of them."""
+        if self.members:
             self.writer.add(made, whole)
         else:
-            self.writer.add(made)
+            self.writer.add(made, *[folder] if self.by else [])
 
     def add_stream(self, pieces: Iterable[bytes], expected: int, *, whole: bool) -> None:
         """The same of one that comes in pieces, of about `expected` bytes."""
-        if self.apart:
+        if self.members:
             self.writer.add_stream(pieces, expected, whole)
         else:
             self.writer.add_stream(pieces, expected)
@@ -73,7 +79,8 @@ class DataFiles:
 
     def _create(self, index: int, folder: str | None = None, compression: str = "") -> Sink:
         ending = extension(self.convert.format, compression or self.convert.compression, self.convert.transform)
-        final = names.data_file(self.folder if folder is None else folder, *self.owner, index, ending)
+        within = "/".join(filter(None, (self.folder, folder)))
+        final = names.data_file(within, *self.owner, index, ending)
         sink = self.sinks[final] = self.committer.create(self.store, *self.owner, final)
         return sink
 
@@ -81,13 +88,31 @@ class DataFiles:
         """A function's rows in the columns of the destination, or of the first rows of the task; BadContent where they do not fit."""
         try:
             rows = directories.filled(path, rows) if self.convert.partitions else rows
-            found = fit(rows, self.writer.schema or self.convert.columns, self.convert.evolves)
+            found = fit(rows, self.writer.schema or self.convert.by.without(self.convert.columns), self.convert.evolves)
         except DiffersError as e:
             raise BadContent(f"TypeError: the rows have another schema: {e}", differs=str(e)) from None
         except WrongTypeError as e:
             raise BadContent(f"TypeError: {e}") from None
+        if name := self.convert.by.clash(found.schema.names):
+            raise BadContent(f"TypeError: the rows have a column {name!r}, which the directories {name}=… of partition_by make, too")
         self.schema_of = self.schema_of or path
         return found
+
+    def apart(self, path: str, rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+        """The same by the directories that columns of the rows name; BadContent also where these are not there, or name none."""
+        if not self.by:
+            return [("", self.fit(path, rows))]
+        for name in self.by if self.convert.evolves else ():
+            if name not in rows.schema.names:  # a row without a value there lies beside those that have none
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
+        try:
+            self.convert.by.check(rows.schema)
+        except UsageError as e:
+            raise BadContent(f"TypeError: {e}") from None
+        columns = [(name, rows.column(name)) for name in self.by]
+        if why := next(filter(None, (partition_by.unfit(*each) for each in columns)), ""):
+            raise BadContent(f"TypeError: {why}")
+        return list(partition_by.apart(self.fit(path, rows.drop_columns(list(self.by))), columns))
 
     def places(self, records: Sequence[int]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """Data files, offsets and skips of the next records that have their place; each holds so many lines or rows."""

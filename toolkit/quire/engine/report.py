@@ -82,6 +82,7 @@ class Report:
                       where the call changed nothing in a table, or the destination is not one
     superseded        data files whose place this call's have taken; `superseded_held` of them are still in the directory, since the `pins`
                       hold them: readers of the directory count their rows twice
+    early             data files that were ended before they had their size, as a task had too many directories to write into at once
     exports           each format in which other readers find the destination, with the version that it offers
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
     outstanding       files that were listed and wait for the next call, where this one was stopped between two commits
@@ -134,6 +135,7 @@ class Report:
     superseded_held: int = 0
     pins: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
+    early: int = 0
     gaps: tuple[Gap, ...] = ()
     gap_count: int = 0
     outstanding: int = 0
@@ -204,6 +206,7 @@ class Report:
         late = tuple(export.partition(":")[0] for export in self.exports if BEHIND in export)
         if self.superseded:
             rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins, late))
+        rows |= _scattered(self.early)
         if self.exports:
             rows["exports"] = "; ".join(self.exports)
         if self.changed_count:
@@ -338,6 +341,7 @@ class LoadReport(Report):
             **({"instant": self.instant} if self.instant else {}),
             "quarantined": f"{self.quarantined_count:,}",
         }
+        rows |= _scattered(self.early)
         if self.lost:
             rows["lost to retention (offsets)"] = f"{self.lost:,}"
         if self.deferred:
@@ -361,6 +365,11 @@ class LoadReport(Report):
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON takes it."""
         return {**super().as_dict(), "records_per_second": round(self.records_per_second, 1)}
+
+
+def _scattered(early: int) -> dict[str, object]:
+    said = f"{early:,}, as too many directories were written at once: quire ledger compact merges them"
+    return {"data files ended early": said} if early else {}
 
 
 def hidden_names(count: int) -> str:

@@ -40,6 +40,8 @@ from quire.sources.compression import AUTO, NONE, uncut
 from quire.sources.compression import by_spec as decoded_by
 from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
+from quire.sources.partition_by import PartitionBy
+from quire.sources.partition_by import parse as directories_of
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, columnar, schemas, text
 from quire.sources.transforms.columns import MORE
@@ -136,7 +138,9 @@ class Request:
         if convert.has_columns:
             reader = convert.process.reader if isinstance(convert.process, Reading) else None
             order = self.reduce.columns if isinstance(self.reduce, Sorting) else ()
-            columns = Columns(convert.transform, reader, convert.columns, convert.compression, convert.evolves, convert.partitions, order)
+            columns = Columns(
+                convert.transform, reader, convert.columns, convert.compression, convert.evolves, convert.partitions, order, convert.by
+            )  # fmt: skip
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         decodes = any(root.decompress != NONE or root.archives for root in self.roots)
         guessed = not ((known and not decodes) or self.convert.transform == "callable" or columns)
@@ -199,6 +203,7 @@ class Settings(TypedDict, total=False):
     quote: str
     header: bool
     null_values: str | Iterable[str] | None
+    partition_by: str | Iterable[str] | None
     partition_columns: str | None
     sort_by: str | Iterable[str] | None
     split_by_schema: bool
@@ -263,7 +268,8 @@ def build(
     partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
     decompress: str | None = None, archives: bool = False, schema: Any = None, columns: Any = None, encoding: str = "auto",
     delimiter: str = ",", quote: str = '"', header: bool = True,
-    null_values: str | Iterable[str] | None = None, rescued: str | None = None, partition_columns: str | None = None,
+    null_values: str | Iterable[str] | None = None, rescued: str | None = None, partition_by: Any = None,
+    partition_columns: str | None = None,
     sort_by: str | Iterable[str] | None = None, split_by_schema: bool = False, parquet_options: Mapping[str, Any] | None = None,
     keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
@@ -304,6 +310,7 @@ def build(
     count(max_quarantined, "max_quarantined")
     check_options(storage_options, source_options, dest_options)
     partitions = partition_columns is not None and _partitions(partition_columns, kind, laid_out, layout, header)
+    directories = PartitionBy() if partition_by is None else _by(partition_by, kind, laid_out, layout, of_splits=of_splits)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
         how = compression_mode(decompress, text_of or kind)
@@ -331,7 +338,7 @@ def build(
         marks=policy.marks,
         holds=on_append == "tail" and not policy.flush,
         parquet=writes(parquet_options, laid_out),
-        partitions=partitions,
+        by=dataclasses.replace(directories, source=partitions),
         evolves=MORE if adds else "",
     )
     cut = Cut(
@@ -344,6 +351,7 @@ def build(
         uncut=uncut(how) + archive_names(archives=archives),
         members=kind == "raw" and how == NONE,
         many=MANY_OF_ROWS if convert.of_columns else MANY,
+        by=directories,
     )
     retries = Retries.parsed(retry_quarantined, max_attempts)
     if retries and split_by_schema:
@@ -360,14 +368,15 @@ def build(
         **({"on_change": on_change} if on_change == "reprocess" else {}),
         **({"identity": change_detection} if change_detection != "store" else {}),
         **({"decompress": how} if how != NONE else {}),
-        **({"partition_columns": partition_columns} if partitions else {}),
+        **({"partition_columns": partition_columns} if partitions else {}), **({"partition_by": str(directories)} if directories else {}),
         **({"writes": convert.parquet.said} if convert.parquet.said else {}),
         **evolution(adds=adds),
         **({"archives": True} if archives else {}),
     }  # fmt: skip
     spec = Spec(
-        transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout,
-        decompress=decoded_by(how, kind), archives=archives and kind in ("raw", "callable"), partitions=partitions,
+        transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression,
+        layout="directories" if directories else layout, by=str(directories), decompress=decoded_by(how, kind),
+        archives=archives and kind in ("raw", "callable"), partitions=partitions,
     )  # fmt: skip
     made = Request(
         roots, to, to_options, Identity(intent, spec, by), convert, cut,
@@ -418,6 +427,23 @@ def _partitions(given: str, kind: str, format: str, layout: str, header: bool) -
         if not header:
             raise UsageError("header=False takes the columns of schema= in their order, all of them from the files. Leave one of both out.")
     return True
+
+
+def _by(given: Any, kind: str, format: str, layout: str, *, of_splits: bool) -> PartitionBy:
+    """The directories that a call asks for; UsageError for those that its rows cannot lie in."""
+    by = directories_of(given)
+    with about("partition_by"):
+        if by.columns and not of_splits:
+            raise UsageError(
+                f"partition_by={quoted(by.columns[0])} is a column, and rows have columns to go by in quire.process alone, whose function "
+                f"gives them. Here say 'path.{by.columns[0][:50]}', 'path[0] as site' or 'day(modified)'."
+            )
+        if layout == "directories":
+            raise UsageError("layout='directories' keeps the source's directories, and partition_by= makes others. Leave one of both out.")
+        own = {"lines": ["value"], "raw": ["path", "content"], "parquet": CONTENT.names if kind in transforms.NAMES else []}
+        if name := by.clash(own[format]):
+            raise UsageError(f"partition_by makes directories {name}=…, and the rows have a column {name!r}. Say '… as' another name.")
+    return by
 
 
 def writes(given: Mapping[str, Any] | None, format: str) -> ParquetOptions:
@@ -564,7 +590,8 @@ def _sorted(request: Request, order: Sorting | None) -> Request:
 def _shuffled(request: Request, reduce: Callable[[Any], Any], name: str, said: str, word: str) -> Request:
     with about(word):
         if request.spec.layout != "flat":
-            raise UsageError(f"{word}= brings rows of all directories together, so layout='directories' cannot stay. Leave layout out.")
+            what = "partition_by= has no files to go by" if request.spec.by else "layout='directories' cannot stay"
+            raise UsageError(f"{word}= brings rows of all directories together, so {what}. Leave one of both out.")
         if "reprocess" in (request.policy.on_change, request.policy.on_append):
             raise UsageError(
                 f"what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with {word}= leave "

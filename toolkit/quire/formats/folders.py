@@ -32,6 +32,7 @@ class FolderWriter:
         self._open: dict[str, int] = {}  # directory → its writer, by its place in `_all`; the one that was used last stands last
         self._all: list[tuple[Any, list[int]]] = []  # with the numbers of its files
         self._order: list[int] = []  # of each record the writer, likewise
+        self.early = 0  # data files that were ended before they had their size, as too much was open
         self._made_files = 0
         self._held = 0  # bytes that the open writers hold, at most
 
@@ -61,6 +62,7 @@ class FolderWriter:
             if sum(held.values()) <= HELD // 2:
                 break
             self._all[self._open.pop(folder)][0].close()
+            self.early += 1
             del held[folder]
         self._held = sum(held.values())
 
@@ -69,6 +71,7 @@ class FolderWriter:
             oldest = self._all[self._open.pop(next(iter(self._open)))][0]
             self._held -= oldest.held
             oldest.close()
+            self.early += 1
         numbers = list[int]()
 
         def create(_: int) -> Sink:

@@ -21,13 +21,17 @@ def of(files: Sequence[str], columns: Sequence[str], by: Mapping[str, pa.DataTyp
     `by`: those whose type is known; of others it is what Spark infers. A directory that is called like one of the data's own `columns`
     makes none.
     """
-    if by:
-        return {key: for_spark(kind) for key, kind in by.items() if key not in columns}
+    known = {key: for_spark(kind) for key, kind in by.items() if key not in columns}
+    if by and (not files or partitions.values(files[0]).keys() <= by.keys()):
+        return known
     found = [partitions.values(name) for name in files]
     if not found or any(f.keys() != found[0].keys() for f in found):
-        return {}
+        return known
     taken = {c.lower() for c in columns}
-    return {key: _kind([v for f in found if (v := f[key]) is not None]) for key in found[0] if key.lower() not in taken}
+    return {
+        key: known[key] if key in known else _kind([v for f in found if (v := f[key]) is not None])
+        for key in found[0] if key.lower() not in taken
+    }  # fmt: skip
 
 
 def inferred(values: Sequence[str]) -> pa.DataType:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from quire.commit.log import Log
 from quire.coverage import quarantine
+from quire.coverage.counts import batch
 from quire.coverage.finished import FINISHED, PURGING
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError
@@ -132,8 +133,8 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
 def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
     """With a piece of a split that was cut around quarantined records go all that stand for the same output.
 
-    And with a batch of records that lie in several files, as they have several dates, go all of its rows: which of its offsets are in which
-    file, the ledger does not say.
+    And with a batch of records that lie in several data files, as they have several dates, go all of its rows: which of its offsets, or
+    bytes, are in which data file, the ledger does not say.
     """
     files = [name for name in pc.unique(drops.column("data_file")).to_pylist() if name]
     if not files:
@@ -158,10 +159,13 @@ def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
 
 
 def _batches(rows: pa.Table, drops: pa.Table) -> pa.Table:
-    """The rows of all batches of which one is to leave: those of each file, which begin at the same offset, and what rides with them."""
-    found = rows.select(["path", "version", "start", "data_file", "offset", "skip", "records"]).to_pylist()
+    """The rows of all batches of which one is to leave: those of each data file, and what rides with them."""
+    found = rows.select(["path", "version", "start", "length", "data_file", "offset", "skip", "records"]).to_pylist()
     places = [(row["data_file"], row["offset"], row["skip"]) for row in found]
-    batch_of = {place: (row["path"], row["version"], row["start"]) for place, row in zip(places, found, strict=True) if row["records"]}
+    batch_of = {
+        place: (row["path"], row["version"], batch(row["path"], row["start"], row["length"]))
+        for place, row in zip(places, found, strict=True) if row["records"]
+    }  # fmt: skip
     chosen = {tuple(row.values()) for row in drops.select(_FILE).to_pylist()}
     named = [tuple(row[name] for name in _FILE) in chosen for row in found]
     going = {batch_of[place] for place, mine in zip(places, named, strict=True) if mine}

@@ -34,7 +34,7 @@ from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
 from quire.progress import Progress
-from quire.sources import transforms
+from quire.sources import partition_by, transforms
 from quire.sources.files import Root
 from quire.sources.kafka.records import ESCAPED, BatchFunction, Loading
 from quire.sources.transforms import UserFunction, schemas, text
@@ -310,7 +310,8 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     there = schemas.there(log) if rows else schemas.grown(log) if evolves else None
     made = Convert(
         kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
-        columns=there, partitions=spec.partitions, parquet=parquet_options.stored(change.writes or log.writes(), log.store.url),
+        columns=there, by=replace(partition_by.of(spec), source=spec.partitions),
+        parquet=parquet_options.stored(change.writes or log.writes(), log.store.url),
     )  # fmt: skip
     if kind in text.NAMES:
         return made.of(there or schemas.frozen(log))

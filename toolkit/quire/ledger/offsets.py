@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 from quire.commit.entries import OFFSETS, UNSAID
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
+from quire.coverage.live import live
 from quire.coverage.ranges import Known, covered
 from quire.engine.loader import check_cluster
 from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
@@ -57,9 +59,15 @@ class OffsetsOf:
     def partition_skew(self, by: str = "records") -> SkewResult:
         """Whether the partitions of each topic became equally much: a `quire.skew.check` of their "records" or "bytes" (`by`).
 
-        `plots.partitions` draws it. A key that many records have makes its partition heavy, and each load as slow as that one.
+        `plots.partitions` draws it. A key that many records have makes its partition heavy, and each load as slow as that one. The
+        partitions of a destination of files are its directories.
         """
         choose(by, ("records", "bytes"), "by")
+        if (spec := self._log.spec()) is not None and spec.kind != OFFSETS:
+            sizes = Counter[str]()
+            for file in live(self._log, self._fold):
+                sizes[file.name.rpartition("/")[0] or "."] += file.records if by == "records" else file.size
+            return check(dict(sizes), unit=by)
         found = list(positions(self._fold, self._store, known=self._known))
         several = len({p.key.topic for p in found}) > 1
         topics = {f"{p.key.topic}/{p.key.partition}" if several else str(p.key.partition): p.key.topic for p in found}

@@ -25,7 +25,7 @@ from quire.ledger.job import Change, Changed, Dest, PlannedChange, not_named, sp
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, TaskRun
 from quire.planning.pack import pack
-from quire.sources import transforms
+from quire.sources import partition_by, transforms
 from quire.sources.files import Root, Unread, located, places
 from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.kafka.positions import reached
@@ -142,7 +142,8 @@ def quarantined_rows(log: Log, folded: Fold, version: int) -> pa.Table:
     """The rows in quarantine, with the directory of the source that their task was kept apart for, and a record's quarantine file."""
     tables = []
     log, spec = log.at(version), log.spec()
-    apart = spec is not None and spec.layout == "directories"
+    # Where columns of rows make the directories, a task keeps to none of them.
+    apart = spec is not None and spec.layout == "directories" and (not spec.by or bool(partition_by.of(spec).of_files))
     tasks = (t for _, c in log.recent(version) for t in log.in_effect(c, version))
     folders = {t.coverage.segment: t.folder for t in tasks if t.stats.quarantined and t.coverage.segment}
     for source in folded.sources:

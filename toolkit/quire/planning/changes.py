@@ -100,7 +100,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
                 found.again.append({**file, "start": 0, "length": file["size"], "replaces": None, "follows": None})
                 found.superseded += rows
         elif wanted == "tail" and before and not policy.supersede:
-            empty = [(r["version"], 0, 0) for r in rows if r["state"] == "done" and not r["length"]]
+            empty = [(r["version"], 0, 0) for r in rows if r["state"] == "done" and not r["length"] and not r["start"]]
             found.again.append(_split(file, before.end, before.held, before.marks, empty))
             found.again += [{**file, "start": s, "length": n, "replaces": None, "follows": None} for s, n in before.gaps]
         elif wanted == "report" and before:

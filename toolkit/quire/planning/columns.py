@@ -9,7 +9,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from quire.formats.partition_columns import for_spark
 from quire.sources.archives import Archive, BrokenArchive, is_archive, unpacking
 from quire.sources.compression import NONE, Decoded
 from quire.sources.files import Root
+from quire.sources.partition_by import PartitionBy
 from quire.sources.transforms import BadContent, columnar, directories, schemas, text, widening
 from quire.sources.transforms.text import Reader
 from quire.storage import OnRetry, ReadRequest, Store, Unreadable, Vanished
@@ -55,6 +56,7 @@ class Columns:
     evolves: str = ""  # MORE: the destination's columns grow by those that are new
     partitions: bool = False  # directories make columns, too
     order: tuple[str, ...] = ()  # columns by which rows are sorted
+    by: PartitionBy = field(default_factory=PartitionBy)  # directories of the destination
 
     def look(self, root: Root, rows: pa.Table, written: Written, again: OnRetry) -> Counted:
         """The columns of a plan's files, or of some of them; those that cannot be read are told when they are gathered."""
@@ -165,6 +167,8 @@ class Columns:
                 f"destination. quire.sniff(source).schemas() tells which files have which columns."
             )
         _check_order(columns, self.order)
+        if name := self.by.clash(columns.names):
+            raise RefusedError(f"partition_by makes directories {name}=…, and the files have a column {name!r}. Say '… as' another name.")
         store.put(_name(job, plan), schemas.text(columns).encode())
         return columns
 

@@ -20,6 +20,7 @@ from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, StorageError
 from quire.formats.lines import LONGEST
+from quire.formats.partitions import LONGEST as LONGEST_NAME
 from quire.planning import columns, routes
 from quire.planning.changes import Decided, Policy, decide
 from quire.planning.deleted import Blind, ListedNames
@@ -30,6 +31,7 @@ from quire.sources import archives, compression
 from quire.sources.files import Root, Selection, is_glob
 from quire.sources.identity import identified, with_stored
 from quire.sources.members import BLOCK
+from quire.sources.partition_by import PartitionBy
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
@@ -91,11 +93,16 @@ class Cut:
     wide: bool = False  # text that has no line ends which stand alone is not cut, either
     members: bool = False  # compressed files are kept as they are, and cut only where one value could not hold them
     many: int = MANY  # files that are worth a task of their own where a core would stand idle: they take a second or so
+    by: PartitionBy = field(default_factory=PartitionBy)  # directories of the destination, in the place of the source's
 
     @property
     def by_folder(self) -> bool:
         """Whether a task never crosses a directory."""
-        return self.planner != "balanced" or self.layout == "directories"
+        return self.planner != "balanced" or self.layout == "directories" or bool(self.by.of_files)
+
+    def folder(self, root: str, name: str, modified: int) -> str:
+        """The directory to which the task of a file keeps, that is called `name` below its root."""
+        return self.by.folder(root, name, modified) if self.by.of_files else name.rpartition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -283,20 +290,24 @@ def _possible(listing: Listing, dest: Store, piece: Piece, entries: list[Entry],
                 why = f"{entry.size:,} bytes, which are more than {RANGES:,} ranges to read: exclude it, or use a larger target_size"
                 _note(Trouble(entry.name, "unreadable", why), root, found)
         entries = [entry for entry in entries if entry.size <= most or entry.name.endswith(cut.uncut)]
-    if cut.layout != "directories":
+    if cut.layout != "directories" and not cut.by.of_files:
         return entries
-    folders = {entry.name.rpartition("/")[0] for entry in entries}
-    refused = {folder: why for folder in sorted(folders) if (why := _refused(listing, dest, folder))}
+    place = root.url.rstrip("/")
+    example = {cut.folder(place, entry.name, entry.modified): entry.name for entry in entries}
+    refused = {folder: why for folder in sorted(example) if (why := _refused(listing, dest, folder))}
     for folder, why in refused.items():
-        said = f"no file of it was read, as it cannot be a directory of the destination (use layout='flat'): {why}"
-        _note(Trouble(folder, "unreadable", said), root, found)
-    return [entry for entry in entries if entry.name.rpartition("/")[0] not in refused] if refused else entries
+        how, where = ("use layout='flat'", folder) if not cut.by else (f"its files would lie in {folder[:100]}", example[folder])
+        said = f"no file of it was read, as it cannot be a directory of the destination ({how}): {why}"
+        _note(Trouble(where, "unreadable", said), root, found)
+    return [entry for entry in entries if cut.folder(place, entry.name, entry.modified) not in refused] if refused else entries
 
 
 def _refused(listing: Listing, dest: Store, folder: str) -> str:
     """Why no data file can be written for a directory of the source; empty: it can."""
     if folder.split("/", maxsplit=1)[0].casefold() == objects.STATE:
         return f"quire's own state lies in {objects.STATE}"
+    if listing.cut.by and (longest := max(len(part.encode()) for part in folder.split("/"))) > LONGEST_NAME:
+        return f"a name has {longest:,} bytes, and may have {LONGEST_NAME}"
     last, attempt = 99_999_999, objects.new_id()
     final = objects.data_file(folder, listing.job, last, attempt, last, "parquet.gzip")
     try:
@@ -545,11 +556,12 @@ def _whole(cut: Cut, root: Root, found: Listed, split: dict[str, Any]) -> bool:
 
 def write_rows(cut: Cut, source: Root, root: int, object_name: str, table: pa.Table, dest: Store, written: Written) -> None:
     """Write rows of a plan that are of one source, sorted by group, and note their runs; `root`: the source's number."""
-    root_length = len(source.url.rstrip("/")) + 1
+    place = source.url.rstrip("/")
     paths = table.column("path").to_pylist() if cut.by_folder else []
     groups, numbers = [""] * table.num_rows, [0] * table.num_rows
     if cut.by_folder:
-        groups = [path[root_length:].rpartition("/")[0] for path in paths]
+        times = table.column("modified").to_pylist()
+        groups = [cut.folder(place, path[len(place) + 1 :], at) for path, at in zip(paths, times, strict=True)]
     if cut.planner == "hash":
         numbers = parts_of([path[path.rfind("/") + 1 :] for path in paths], cut.parts, cut.hash_function).tolist()
     if cut.by_folder:

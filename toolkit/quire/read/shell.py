@@ -40,8 +40,9 @@ def _rows(store: Store, held: Content) -> Iterator[Any]:
     for file in held.files if held.spec.format == "lines" else ():
         for batch in lines.batches(store, file.name, compression, headed=held.spec.header):
             yield from batch.column(0).to_pylist()
+    made = held.columns()[1] if held.spec.format == "parquet" and held.spec.by and held.files else held.by
     for file in held.files if held.spec.format == "parquet" else ():
         for batch in parquet.open_file(store, file.name).iter_batches(batch_size=100):
             found = batch if held.grown is None else in_columns(batch, held.grown)
-            made = {key: kind for key, kind in held.by.items() if key not in found.schema.names}
-            yield from partition_columns.with_values(found, file.name, made).to_pylist()
+            lacking = {key: kind for key, kind in made.items() if key not in found.schema.names}
+            yield from partition_columns.with_values(found, file.name, lacking).to_pylist()

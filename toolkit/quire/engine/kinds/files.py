@@ -75,7 +75,7 @@ class _FileReader:
         plain = convert.format != "parquet" and convert.transform in ("lines", "raw")
         add_newline, add, row = convert.transform == "lines", self.attempt.output.writer.add, self.attempt.rows.written.append
         gathered = files = bytes_in = 0
-        apart, group = self.attempt.output.apart or self.unpacking is not None, self.group
+        apart, group = self.attempt.output.members or self.unpacking is not None, self.group
         holds, marks, new = convert.holds, convert.marks, tuple.__new__  # which takes a quarter of the time of Row(…)
         for path, start, length, at, after, (request, answer) in zip(
             planned.path, planned.start, planned.length, planned.modified, planned.follows, answers, strict=True

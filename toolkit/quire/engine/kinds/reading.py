@@ -181,11 +181,23 @@ def write(
     """
     if isinstance(made, bytes) and len(made) > LONGEST and attempt.work.convert.format == "lines" and (n := longer(made)):
         raise BadContent(f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'")
-    if len(made):
-        made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_columns else made
-        attempt.output.add(made, whole=member is not None or done == [(0, file.size)])
     rows = [LedgerRow(file.path, file.version, *span, reason=said, fingerprint=marks[span], member=member) for span in done]
-    attempt.rows.add(rows, Record.of(made) if len(made) else None)
+    parts: list[tuple[str, bytes | pa.RecordBatch]] = [("", made)] if len(made) else []
+    if parts and isinstance(made, pa.RecordBatch) and attempt.work.convert.of_columns:
+        parts = [*attempt.output.apart(file.path, made)]
+    if not parts:
+        attempt.rows.add(rows, None)
+    for i, (folder, part) in enumerate(parts):
+        attempt.output.add(part, whole=member is not None or done == [(0, file.size)], folder=folder)
+        attempt.rows.add(rows if i == 0 else [beside(rows[0])], Record.of(part))
+
+
+def beside(row: LedgerRow) -> LedgerRow:
+    """The row of a part of a record that lies in several data files: it covers nothing, at the end of the first part's range.
+
+    So every byte is counted once, a file where its first byte is, and every data file has a row that says where its records are.
+    """
+    return row._replace(start=max(1, row.start + row.length), length=0, fingerprint=None)
 
 
 def quarantine(attempt: Attempt, split: FileSplit, aside: Mapping[Span, QuarantinedRecord], marks: Mapping[Span, int | None]) -> None:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.errors import UsageError
-from quire.formats import partitions
+from quire.sources import partition_by
 from quire.sources.decoders import Decoder
 from quire.sources.kafka.rows import as_batch, fitted
 from quire.sources.transforms import schemas
@@ -29,7 +28,6 @@ RECORDS, VALUES, ESCAPED = RECORDS_AS = ("records", "values", "escaped values") 
 NEWLINES = ("quarantine", "escape")
 DATE = "date"  # where no column has this name, the day of the record's timestamp (UTC)
 OUT_OF_RANGE = "out of range: "  # and the number that the producer has given, instead of the kind of a time that is null
-_DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999, since 1970
 
 
 class QuarantinedMessage(NamedTuple):
@@ -124,19 +122,8 @@ class Loading:
 
     def _check_folders(self, rows: pa.RecordBatch) -> None:
         """Refuse rows whose values name no directory."""
-        if self.by not in rows.schema.names or not rows.num_rows:
-            return
-        values = pc.unique(rows.column(self.by))
-        if pa.types.is_date32(values.type):
-            least, most = pc.min_max(values.cast(pa.int32())).as_py().values()
-            if least is not None and not _DAYS[0] <= least <= most <= _DAYS[1]:
-                raise WrongTypeError(f"the column {self.by!r} has a day that lies in no year from 1 to 9999, so it names no directory")
-        longest = max(partitions.length(self.by, value) for value in values.cast(pa.string()).to_pylist())
-        if longest > partitions.LONGEST:
-            raise WrongTypeError(
-                f"a value of the column {self.by!r} makes a directory's name of {longest:,} bytes, and a name may have "
-                f"{partitions.LONGEST}: give a shorter one, or its beginning"
-            )
+        if self.by in rows.schema.names and (why := partition_by.unfit(self.by, rows.column(self.by))):
+            raise WrongTypeError(why)
 
     def _readable(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> pa.RecordBatch:
         """The records without those whose headers the client cannot give, or whose time is none, where it would be written or given on."""
@@ -218,16 +205,8 @@ class Loading:
             return
         own = self.by in rows.schema.names
         column = rows.column(self.by) if own else rows.column("timestamp").cast(pa.date32(), safe=False)
-        texts = column.cast(pa.string())
-        coded = texts.dictionary_encode()
-        codes = coded.indices.fill_null(-1).to_numpy()
         rest = rows.drop_columns([self.by]) if own and self.format == "parquet" else rows
-        order = np.argsort(codes, kind="stable")
-        for code in np.unique(codes).tolist():
-            first, last = np.searchsorted(codes[order], [code, code + 1])
-            folder = partitions.directory(self.by, None if code < 0 else coded.dictionary[code].as_py())
-            some = rest if last - first == len(codes) else rest.take(pa.array(order[first:last]))
-            yield FolderOutput(folder, some)
+        yield from (FolderOutput(*part) for part in partition_by.apart(rest, [(self.by, column)]))
 
 
 def check_by(by: str, schema: pa.Schema) -> None:
@@ -238,9 +217,7 @@ def check_by(by: str, schema: pa.Schema) -> None:
         if by == DATE and "timestamp" in schema.names and pa.types.is_timestamp(schema.field("timestamp").type):
             return
         raise UsageError(f"partition_by={by!r} is not a column. The columns are {', '.join(schema.names)}, and 'date' of 'timestamp'.")
-    kind = schema.field(by).type
-    if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
-        raise UsageError(f"partition_by={by!r}: a column of {kind} makes no directories. Take text, whole numbers, days or truth values.")
+    partition_by.check_kind(by, schema.field(by).type)
     if len(schema) == 1:
         raise UsageError(f"partition_by={by!r}: it is the only column, and nothing would be left in the files.")
 

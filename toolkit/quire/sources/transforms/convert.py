@@ -15,6 +15,7 @@ from quire.formats.parquet_options import ParquetOptions
 from quire.sources import magic, transforms
 from quire.sources.decoders import Decoder
 from quire.sources.kafka.records import Loading
+from quire.sources.partition_by import PartitionBy
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, UserFunction, columnar, text
 from quire.sources.transforms.columns import LARGEST, MORE, together
@@ -37,10 +38,15 @@ class Convert:
     holds: bool = False  # a last line without newline is held back
     process: Processing | None = None  # where splits are given to a function, and not whole files
     loading: Loading | None = None  # of Kafka's records
-    partitions: bool = False  # the directories of a file's path make columns
+    by: PartitionBy = field(default_factory=PartitionBy)  # the directories of the destination, and whether those of the source count
     parquet: ParquetOptions = USUAL  # how Parquet files are written
     evolves: str = ""  # how the columns of rows go together with those that are there (see `columns.together`)
     columns: pa.Schema | None = None  # of the rows that are there, beside which those of a function, or of files with columns, have to lie
+
+    @property
+    def partitions(self) -> bool:
+        """Whether the directories of a file's path make columns."""
+        return self.by.source
 
     @property
     def of_user(self) -> bool:

@@ -14,10 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.commit.entries import Spec
+from quire.commit.entries import OFFSETS, Spec
 from quire.commit.log import Log
 from quire.errors import FormatError, RefusedError, UsageError, about, quoted
 from quire.formats import parquet
+from quire.sources import partition_by
 from quire.sources.transforms import columns
 from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.widening import DiffersError, widened
@@ -61,11 +62,15 @@ def frozen(log: Log) -> pa.Schema | None:
 
 
 def by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
-    """The column by whose values quire has put rows into directories, with the type that it had; none without such a column."""
-    if not spec.by:
+    """The columns by whose values quire has put rows into directories, with the types that they had, as far as these are known."""
+    columns = partition_by.columns_of(spec)
+    if not columns:
         return {}
-    found = frozen(log) or parquet.RECORDS
-    return {spec.by: found.field(spec.by).type if spec.by in found.names else pa.date32()}
+    if spec.kind == OFFSETS:
+        found = frozen(log) or parquet.RECORDS
+        return {spec.by: found.field(spec.by).type if spec.by in found.names else pa.date32()}
+    known = frozen(log)
+    return {name: known.field(name).type for name in columns if known is not None and name in known.names}
 
 
 def agreed(there: pa.Schema | None, said: pa.Schema | None, dest: str, evolves: str = "") -> pa.Schema | None:
