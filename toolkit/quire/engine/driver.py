@@ -275,8 +275,8 @@ class _Call:
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             outstanding=listed.later.files if self.bars.stopping else 0, quarantined_before=self.quarantined, instant=done.instant,
-            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), early=stats.early, gaps=(), gap_count=0,
-            retried=0, retried_taken=0, given_up=(), given_up_count=0,
+            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), early=stats.early,
+            gaps=(), gap_count=0, retried=0, retried_taken=0, given_up=(), given_up_count=0,
         )  # fmt: skip
 
 

@@ -74,7 +74,9 @@ def repeat(
     Raises AllQuarantined if nothing of the input could be processed; of a call that runs again and again that is said, and it goes on.
     A failure after which the next run goes on (exit code 3) is an outage, which is waited for as long as `again` allows.
 
-    `run` takes the place of all of a run, where it is one of several destinations. `stop`: where it is set, the call ends after the commit under way, as after a signal.
+    `run` does all of a run, where it is of several destinations.
+
+    `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop, loops, runs = stop, again.pause is not None, again.runs
     away, report, work = Outages(again.allowed, bars, request.shown), None, run or one(decide, told)
