@@ -182,6 +182,17 @@ def checkpoints(source: str, dest: str, committer: str) -> None:
     ledger.expire(grace="30000 days")  # the witness folds from the segments
 
 
+def maintains(source: str, dest: str, committer: str) -> None:
+    """Gather in two calls, merge small files, then the ledger, and archive the entries of the log that no version needs."""
+    consolidate(transform="lines", target_size="60 B", include="d0/*")(source, dest, committer)
+    consolidate(transform="lines", target_size="60 B")(source, dest, committer)
+    ledger, settings = quire.Ledger(dest), {"small_files": 2, "small_share": 0.0, "target_size": "1000 B", "grace": "30000 days"}
+    ledger.maintain(committer=committer, **settings, **HERE)
+    ledger.checkpoint(spark=HERE["spark"])
+    ledger.expire(grace=settings["grace"])  # the witness folds from the segments
+    ledger.maintain(committer=committer, **settings, **HERE)
+
+
 def retries(source: str, dest: str, committer: str) -> None:
     """Quarantined what is too long, then take it after all."""
     consolidate(transform="xml", target_size="100 B", max_file_size="25 B")(source, dest, committer)
@@ -411,6 +422,7 @@ PIPELINES = {
         Pipeline("forget", "lines", documents, forgets),
         Pipeline("compact", "lines", documents, compacts),
         Pipeline("checkpoint", "lines", documents, checkpoints),
+        Pipeline("maintain", "lines", documents, maintains),
         Pipeline("retry", "xml", _small_xml, retries),
         Pipeline("retrying", "xml", _small_xml, tries_again),
         Pipeline("supersede", "lines", documents, supersedes),

@@ -16,7 +16,7 @@ from quire.errors import QuireError
 from sim import tables, wire
 from sim.drivers import run
 from sim.kinds import Kind
-from sim.witness import Deletions, Log, Observer, Tree, check, forget_all
+from sim.witness import OF_LOG, Deletions, Log, Observer, Tree, check, forget_all
 from sim.witness import fold as witness_fold
 from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, Seen, World, first_writes
 
@@ -190,7 +190,7 @@ def _ends_well(case: Case, world: World, *, give_up: bool = False) -> None:
     if give_up:
         case.must(world, "recover", case.recover(world, "open"))
         log = case.check(world, all_taken=False)
-        left = [name for name in world.there() if not name.startswith("_quire/log/0") and name not in tables.SETTINGS]
+        left = [name for name in world.there() if not name.startswith(OF_LOG) and name not in tables.SETTINGS]
         counts = any(True for _ in log.tasks())
         assert left or not counts, "what was committed is gone"
         assert counts or not left, f"left of what was given up: {left}"

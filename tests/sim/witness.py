@@ -75,15 +75,28 @@ def taken_for_data(there: Iterable[str]) -> list[str]:
 TOGETHER = {"shuffle": "done", "claim": "mark"}  # what is written for all splits of a job at once, and the state of their rows
 
 
+ARCHIVE = "_quire/log/archive/"
+OF_LOG = ("_quire/log/0", ARCHIVE)
+
+
+def entries_of(there: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The entries of the log by their names; of a number that is archived the archive has the one that counts."""
+    # An empty one is none: SeaweedFS keeps that of a write which was cut off before its first byte.
+    found = {name: there[name] for name in there if re.fullmatch(r"_quire/log/[0-9]{20}\.entry", name) and there[name]}
+    for name in there:
+        if name.startswith(ARCHIVE) and there[name]:
+            found |= {f"_quire/log/{row['version']:020d}.entry": row["entry"] for row in rows_of(there[name])}
+    return found
+
+
 class Log:
     """What the entries of a destination say."""
 
     def __init__(self, there: Mapping[str, bytes]) -> None:
         self.entries: list[dict[str, Any]] = []
-        while data := there.get(f"_quire/log/{len(self.entries) + 1:020d}.entry"):
+        listed = entries_of(there)
+        while data := listed.get(f"_quire/log/{len(self.entries) + 1:020d}.entry"):
             self.entries.append(json.loads(data))
-        # An empty one is none: SeaweedFS keeps that of a write which was cut off before its first byte.
-        listed = [name for name in there if re.fullmatch(r"_quire/log/[0-9]{20}\.entry", name) and there[name]]
         assert len(listed) == len(self.entries), f"the log has a gap: {sorted(listed)}"
         self.outcome: dict[str, dict[str, Any]] = {}
         self.published: dict[str, dict[str, Any]] = {}
@@ -158,7 +171,7 @@ class Observer:
         there = self.there()
         if match := re.fullmatch(r"_quire/jobs/([^/]+)/tasks/([0-9]+)\.entry", name):
             self._manifest(match[1], int(match[2]), there.get(name))
-        entries = {n: there[n] for n in there if n.startswith("_quire/log/0") and there[n]}
+        entries = entries_of(there)
         if entries != self.known:
             assert self.known.items() <= entries.items(), f"{op} {name} rewrote or deleted an entry of the log"
             before, self.known, self.log = len(self.known), entries, Log(there)
@@ -201,7 +214,7 @@ class Observer:
     def rewind(self) -> None:
         """After a power cut what is there now is what counts: the log may have lost its end, an open job its manifests."""
         there = self.there()
-        entries = {n: there[n] for n in there if n.startswith("_quire/log/0") and there[n]}
+        entries = entries_of(there)
         assert entries.items() <= self.known.items(), "after a power cut the log holds what nobody wrote"
         self.known, self.log = entries, Log(there)
         self._count()
@@ -481,9 +494,10 @@ def _nothing_else(
         assert len(there[name]) == file["size"], f"{name} has {len(there[name])} bytes, and the log says {file['size']}"
     if clean:
         parts = {e["parts"] for e in log.entries if e.get("parts")}
-        left = {n for n in there if n.startswith("_quire/") and not n.startswith("_quire/log/0")} - segments - parts
+        left = {n for n in there if n.startswith("_quire/") and not n.startswith(OF_LOG)} - segments - parts
         left = {n for n in left if not n.startswith("_quire/checkpoints/")}  # what a writer that died has left counts for nothing
         left -= {kept(version, name) for name, version in gone.items() if version > log.below()}
+        left |= entries_of({n: there[n] for n in there if n.startswith(ARCHIVE)}).keys() & there.keys()
         assert not left, f"left over: {sorted(left)}"
 
 

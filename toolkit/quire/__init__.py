@@ -19,6 +19,7 @@
     report = quire.emit(table, "kafka://host:9092/topic")                   # what commits change, as records: a quire.EmitReport
     report = table.cluster(sort="city")                                     # fewer, larger, sorted files: a quire.ClusterReport
     report = table.maintain(every="10 min")                                 # what is due of these: a quire.MaintenanceReport
+    report = ledger.maintain(time_limit="10 min")                           # the same of any other destination: a quire.UpkeepReport
     report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
     report = table.restore(instant)                                         # takes later commits back: a quire.RestoreReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from quire.engine.by_topic import TopicsReport
     from quire.engine.report import Gap, LoadReport, Report
     from quire.ledger import Ledger
+    from quire.ledger.maintaining import UpkeepReport
     from quire.ledger.status import Status, status
     from quire.load import load
     from quire.process import process
@@ -102,6 +104,7 @@ _HOMES = {
         "quire.engine.by_topic": ("TopicsReport",),
         "quire.engine.report": ("Gap", "LoadReport", "Report"),
         "quire.ledger": ("Ledger",),
+        "quire.ledger.maintaining": ("UpkeepReport",),
         "quire.ledger.status": ("Status", "status"),
         "quire.load": ("load",),
         "quire.process": ("process",),
@@ -206,6 +209,7 @@ __all__ = [
     "TopicsFailed",
     "TopicsReport",
     "TransientError",
+    "UpkeepReport",
     "UsageError",
     "__version__",
     "committers",

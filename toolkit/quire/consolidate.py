@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow.compute as pc
@@ -44,7 +44,7 @@ SHOWN = 300  # characters of columns that a plan shows
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
     outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True, stop: threading.Event | None = None,
-    operation: str | None = None, **settings: Unpack[Settings],
+    operation: str | None = None, maintain: bool | Mapping[str, Any] | None = None, **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
@@ -125,6 +125,8 @@ def consolidate(
     outage       how long a store may be away before the call ends, "1 h": until then it tries again, with pauses of at most a minute,
                  and the report tells of the `gaps`. Left out: with `every` "1 d" once a first run has gone well, else not at all
     stop         a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
+    maintain     whether the destination is maintained after runs, as by `Ledger.maintain`, in a tenth of the call's time: True | False |
+                 {"small_files": 20, "small_share": 0.1, "target_size": …, "grace": "1 day", "time_limit": …}. Left out: with `every`
     storage_options, source_options, dest_options   for the stores
     progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the
                  call as an interrupt does: nothing is lost, and the next call goes on with the job
@@ -134,7 +136,7 @@ def consolidate(
     request.check_names(settings)
     settings = settled(source, settings)
     check_stop(stop)
-    times, bars = again(every, max_runs, outage), Progress(progress)
+    times, bars = again(every, max_runs, outage, maintain), Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, waits=every is not None, **settings), operation)
     runner = runner_of(spark, made.store(), made.roots)

@@ -171,7 +171,7 @@ def check(
 def load(
     source: str | Iterable[str], dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, every: str | float | None = None,
     max_runs: int | None = None, outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
-    stop: threading.Event | None = None,
+    stop: threading.Event | None = None, maintain: bool | Mapping[str, Any] | None = None,
     **settings: Unpack[LoadSettings],
 ) -> LoadReport:  # fmt: skip
     r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
@@ -213,6 +213,7 @@ def load(
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
     stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
+    maintain      whether the destination is maintained after runs: as in `quire.consolidate`
 
     Returns the report (of the last run; with a destination for each topic a `TopicsReport`). Raises UsageError, DataLossError,
     TooManyQuarantined, AllQuarantined (no record could be loaded), TopicsFailed or another QuireError, each in one line.
@@ -220,7 +221,7 @@ def load(
     request.check_names(settings, LoadSettings)
     call = check(source, dest, transform, every=every, **settings)
     check_stop(stop)
-    times, bars = again(every, max_runs, outage), Progress(progress, "range")
+    times, bars = again(every, max_runs, outage, maintain), Progress(progress, "range")
     runner = runner_of(spark, call.request.store(), call.request.roots)
     if is_for_each(dest):
         asked = call.request.topics

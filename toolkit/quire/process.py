@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,7 +56,8 @@ def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
     schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,
     max_runs: int | None = None, outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
-    stop: threading.Event | None = None, operation: str | None = None, **settings: Any,
+    stop: threading.Event | None = None, operation: str | None = None, maintain: bool | Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Report:  # fmt: skip
     """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
 
@@ -99,7 +100,7 @@ def process(
     request.check_names(settings)
     settings["waits"] = every is not None
     check_stop(stop)
-    times, bars = again(every, max_runs, outage), Progress(progress)
+    times, bars = again(every, max_runs, outage, maintain), Progress(progress)
     call = check(
         source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, operation=operation,
         **settings,

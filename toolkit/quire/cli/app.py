@@ -35,6 +35,7 @@ from quire.cli.run import run
 from quire.cli.show import (
     AS_JSON,
     LIMIT,
+    MAINTAIN,
     MASTER,
     MOST_ROWS,
     OUTAGE,
@@ -52,7 +53,7 @@ from quire.cli.show import (
     store_options,
 )
 from quire.cli.status import status
-from quire.cli.upkeep import UPKEEP
+from quire.cli.upkeep import UPKEEP, maintain
 from quire.engine.loop import again
 from quire.engine.report import named
 from quire.engine.request import LAYOUTS, PLANNERS
@@ -142,6 +143,7 @@ _AGAIN = [
     click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C."),
     click.option("--max-runs", type=int, help="With --every: how often."),
     OUTAGE,
+    MAINTAIN,
     AS_JSON,
     QUIET,
 ]
@@ -216,10 +218,10 @@ def consolidate(
     **given: Any,
 ) -> None:  # fmt: skip
     """Gather the files below SOURCE… into large files below DEST."""
+    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage, "maintain": given.pop("maintain")}
     settings, master = _settings(given)
     settings = settled(_source(source), settings)
     again(every, max_runs, outage)
-    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage}
     _check_first(source, dest, {**settings, "waits": every is not None})
     with spark_of(master) as spark, shown(as_json):
         show(quire.consolidate(_source(source), dest, spark=spark, progress=not quiet, **times, **settings), as_json)
@@ -272,11 +274,11 @@ def process(
     quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Call FUNCTION (module:name or file.py:name) once for each split of the files below SOURCE…; gather its rows below DEST."""
+    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage, "maintain": given.pop("maintain")}
     settings, master = _settings(given)
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
     again(every, max_runs, outage)
-    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage}
     check(_source(source), dest, work, waits=every is not None, **settings)
     with spark_of(master) as spark, shown(as_json):
         report = quire.process(_source(source), dest, work, spark=spark, progress=not quiet, **times, **settings)
@@ -511,6 +513,7 @@ cli.add_command(load)
 cli.add_command(run)
 cli.add_command(emit)
 cli.add_command(status)
+cli.add_command(maintain)
 for command in (*UPKEEP, *PAGES, *OFFSETS):
     ledger.add_command(command)
 

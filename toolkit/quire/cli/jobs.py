@@ -23,7 +23,7 @@ from quire.sniff import settled
 from quire.sources import transforms
 from quire.table.into import into
 
-TIMES = ("every", "max_runs", "outage")
+TIMES = ("every", "max_runs", "outage", "maintain")
 OURS = ("spark", "progress", "stop")  # keywords that the process itself gives
 OPTIONS = ("storage_options", "source_options", "dest_options")
 
@@ -155,7 +155,7 @@ def _check(call: Call, given: Mapping[str, Any]) -> None:
     """As the call itself checks; a store that does not answer now is not a mistake of the file's."""
     again(*(given.get(name) for name in TIMES))
     try:
-        call.check(**{name: value for name, value in given.items() if name not in ("max_runs", "outage")})
+        call.check(**{name: value for name, value in given.items() if name not in TIMES or name == "every"})
     except UsageError:
         raise
     except QuireError:

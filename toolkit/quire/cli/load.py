@@ -15,6 +15,7 @@ from quire.cli.show import (
     AS_JSON,
     KAFKA_OPTION,
     KAFKA_SECRET,
+    MAINTAIN,
     MASTER,
     OUTAGE,
     QUIET,
@@ -84,6 +85,7 @@ def _until(text: str | None) -> Any:
 @click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
 @OUTAGE
+@MAINTAIN
 @KAFKA_OPTION
 @KAFKA_SECRET
 @MASTER
@@ -93,7 +95,7 @@ def load(source: str, dest: str, master: str | None, as_json: bool, quiet: bool,
     """Load the topics of SOURCE, kafka://host:9092/topic[,topic…], into data files below DEST, each record once."""
     options = kafka_options(given.pop("options"), given.pop("secrets"))
     function = None if (transform := given.pop("transform")) is None else function_of(transform)
-    times = {name: given.pop(name) for name in ("max_runs", "outage")}
+    times = {name: given.pop(name) for name in ("max_runs", "outage", "maintain")}
     settings = {**words(given), **given, "until": _until(given["until"]), "source_options": options}
     settings["parquet_options"] = parquet_options(given["parquet_options"])
     again(given["every"], **times)

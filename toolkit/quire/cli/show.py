@@ -23,6 +23,7 @@ RETRIES = (
     click.option("--retry-quarantined", help="Runs read again what has waited in quarantine for so long ('1 h'), then twice as long, …"),
     click.option("--max-attempts", type=int, default=5, show_default=True, help="With --retry-quarantined: how often a file is read."),
 )
+MAINTAIN = click.option("--maintain/--no-maintain", default=None, help="Maintain DEST beside the runs; default: with --every.")
 QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
 MASTER = click.option("--master", help="Spark's master; default: local[*].")
 KAFKA_OPTION = click.option(

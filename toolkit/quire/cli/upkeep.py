@@ -83,18 +83,47 @@ def retry(
 @click.command()
 @click.argument("dest")
 @click.option("--target-size", help="Size of a data file, with its unit; default: that of the last run.")
+@click.option("--sort-by", multiple=True, help="Sort rows that belong to their commit by this column, in each file (again for more).")
 @PARQUET
 @MASTER
 @AS_JSON
 @QUIET
 def compact(
-    dest: str, target_size: str | None, parquet_options: tuple[str, ...], master: str | None, as_json: bool, quiet: bool
+    dest: str, target_size: str | None, sort_by: tuple[str, ...], parquet_options: tuple[str, ...], master: str | None, as_json: bool,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Merge the small data files of many commits."""
     options = written(parquet_options)
     ledger = quire.Ledger(dest)
     with spark_of(master) as spark:
-        show(ledger.compact(target_size, spark=spark, progress=not quiet, parquet_options=options), as_json)
+        show(ledger.compact(target_size, spark=spark, progress=not quiet, parquet_options=options, sort_by=sort_by or None), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@click.option("--small-files", type=int, default=20, show_default=True, help="Merge small files once so many can become fewer.")
+@click.option("--small-share", type=float, default=0.1, show_default=True, help="And are more than this share of the others.")
+@click.option("--target-size", help="Size of a data file, with its unit; default: that of the last run.")
+@click.option("--grace", default="1 day", show_default=True, help="Versions that were the newest one within this time stay readable.")
+@click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
+@click.option("--every", help="Again and again, this far apart ('10 min'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@click.option("--dry-run", is_flag=True, help="Do nothing, and say what is due.")
+@MASTER
+@AS_JSON
+@QUIET
+def maintain(dest: str, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Do what is due at DEST: merge small files, end old versions, merge the ledger, archive old entries of its log.
+
+    Loops (--every) do it by themselves.
+    """
+    ledger = quire.Ledger(dest)
+    planned = ledger.maintain(**{**given, "dry_run": True, "every": None, "max_runs": None}, spark=quire.LocalRunner(), progress=False)
+    if given["dry_run"] or (given["every"] is None and not planned.due):
+        show(planned, as_json)  # without Spark's start
+        return
+    with spark_of(master) as spark:
+        show(ledger.maintain(**given, spark=spark, progress=not quiet), as_json)
 
 
 @click.command()
@@ -298,6 +327,6 @@ def quarantined_records(dest: str, as_json: bool) -> None:
 
 UPKEEP = (
     forget, retry, compact, checkpoint, expire, keep_versions, export, pins, unpin, files, coverage, tasks, sizes, deleted, changed,
-    purge_sources, import_markers,
+    purge_sources, import_markers, maintain,
     export_markers, quarantined_records,
 )  # fmt: skip

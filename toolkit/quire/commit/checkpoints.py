@@ -1,52 +1,30 @@
 """Checkpoints, as the log reads them: what a settled version holds, so that a reader goes on from it and needs no entry before it.
 
 A checkpoint is a head and pieces, written by `coverage.checkpoint`: the ledger's rows by ranges of paths (`rows`), one row an entry
-of the log (`history`), the live data files (`files`), what was merged (`merged`: segments, and parts of entries), and a table's instants
-(`instants`). It says nothing that the log does not: whoever finds none, reads the log from its beginning. It counts when its head is
-there and every piece that the head names; one that lacks a piece is passed over, since a writer may have slept while its pieces were
-swept. One that is there and damaged is an error.
+of the log that is not archived (`history`), the live data files (`files`), what was merged (`merged`: segments, and parts of entries),
+and a table's instants (`instants`). It says nothing that the log does not: whoever finds none, reads the log from its beginning. It
+counts when its head is there and every piece that the head names; one that lacks a piece is passed over, since a writer may have slept
+while its pieces were swept. One that is there and damaged is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names
-from quire.commit.entries import (
-    FORMAT,
-    Abort,
-    Commit,
-    Entry,
-    Expired,
-    Export,
-    Foreign,
-    Keep,
-    Natural,
-    Pin,
-    Published,
-    Retired,
-    Settings,
-    Unpin,
-    decode,
-    stored,
-)
+from quire.commit.archive import Archive
+from quire.commit.entries import FORMAT, Export, Keep, Natural, decode, stored
+from quire.commit.history import HISTORY, pinned
 from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Entry as File
 from quire.storage import Store
 
 HISTORY_ROWS = 50_000  # entries in a piece: piece i holds those from i * HISTORY_ROWS + 1 on
-HISTORY = pa.schema(
-    [
-        pa.field(name, pa.string() if name in ("kind", "verb", "job", "time", "note") else pa.int64(), False)
-        for name in ("version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "quarantined", "deferred", "note")
-    ]
-)
 FILES = pa.schema(
     [
         pa.field(name, pa.int64() if name in ("bytes", "records", "commit", "task") else pa.string(), False)
@@ -113,6 +91,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     keep: Keep | None = None  # as the user has set it last
     pins: dict[str, Natural] = {}
     exports: tuple[Export, ...] = ()  # the last entry of each that is wanted
+    archived: Natural = 0  # the rows of the history up to here stand in the log's archive
     rows: tuple[CheckpointPiece, ...] = ()
     history: tuple[CheckpointPiece, ...] = ()
     files: tuple[CheckpointPiece, ...] = ()
@@ -125,14 +104,14 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Its name."""
         return names.checkpoint_head(self.version, self.id)
 
-    def pieces(self, kind: str) -> list[tuple[str, CheckpointPiece]]:
-        """The pieces of a kind, with their names; one without rows has no object."""
-        found: tuple[CheckpointPiece, ...] = getattr(self, kind)
-        return [(names.checkpoint_piece(self.version, self.id, kind, i), piece) for i, piece in enumerate(found) if piece.rows]
+    def pieces(self, kind: str, first: int = 0) -> list[tuple[str, CheckpointPiece]]:
+        """The pieces of a kind from a number on, with their names; one without rows has no object."""
+        found: tuple[CheckpointPiece, ...] = getattr(self, kind)[first:]
+        return [(names.checkpoint_piece(self.version, self.id, kind, i), piece) for i, piece in enumerate(found, first) if piece.rows]
 
-    def tables(self, store: Store, kind: str, schema: pa.Schema, columns: list[str] | None = None, skip: int = 0) -> Iterator[pa.Table]:
-        """The pieces of a kind as tables, one after the other, from the number `skip` on."""
-        for name, piece in self.pieces(kind)[skip:]:
+    def tables(self, store: Store, kind: str, schema: pa.Schema, columns: list[str] | None = None, first: int = 0) -> Iterator[pa.Table]:
+        """The pieces of a kind as tables, one after the other, from the number `first` on."""
+        for name, piece in self.pieces(kind, first):
             try:
                 table = OwnParquet(store.get(name), schema).read(columns)
             except (NotFoundError, *DAMAGED) as e:
@@ -146,27 +125,32 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
         return pa.concat_tables([empty, *self.tables(store, kind, schema, columns)])
 
-    def ending(self, store: Store, wanted: str) -> Iterator[str]:
+    def history_rows(self, archive: Archive, columns: list[str], after: int = 0) -> Iterator[pa.Table]:
+        """The rows of the history up to this version, those of an object at a time; from one on that has entries after a version."""
+        yield from archive.tables(columns, after, self.archived)
+        yield from self.tables(archive.store, "history", HISTORY, columns, after // HISTORY_ROWS)
+
+    def ending(self, archive: Archive, wanted: str) -> Iterator[str]:
         """The jobs with a commit, as the log's entries name them, whose names end so."""
-        for table in self.tables(store, "history", HISTORY, ["kind", "job"]):
+        for table in self.history_rows(archive, ["kind", "job"]):
             mine = pc.and_(pc.equal(table.column("kind"), "commit"), pc.ends_with(table.column("job"), f"-{wanted}"))
             yield from table.filter(mine).column("job").to_pylist()
 
-    def began(self, store: Store, pin: str) -> bool:
+    def began(self, archive: Archive, pin: str) -> bool:
         """Whether a pin with this id began before it."""
-        for table in self.tables(store, "history", HISTORY, ["kind", "note"]):
+        for table in self.history_rows(archive, ["kind", "note"]):
             notes = table.filter(pc.equal(table.column("kind"), "pin")).column("note")
-            if pc.any(pc.ends_with(notes, _pinned(pin))).as_py():
+            if pc.any(pc.ends_with(notes, pinned(pin))).as_py():
                 return True
         return False
 
-    def numbers(self, store: Store, job: str) -> tuple[int, int]:
+    def numbers(self, archive: Archive, job: str) -> tuple[int, int]:
         """The numbers of the entry that decided a job, and of its first `published`; 0 where there is none."""
         base = names.base_of(job)
         outcome = 0
         if base is None or base >= self.version:
             return 0, 0  # an entry stands above the version that its job was planned from
-        for table in self.tables(store, "history", HISTORY, ["version", "kind", "job"], base // HISTORY_ROWS):
+        for table in self.history_rows(archive, ["version", "kind", "job"], base):
             mine = table.filter(pc.equal(table.column("job"), job)).sort_by("version")
             for row in mine.to_pylist():
                 if row["kind"] == "published" and outcome:
@@ -186,41 +170,6 @@ def damaged(store: Store, piece: str, why: BaseException) -> FormatError:
         f"without: delete {names.head_of_piece(piece) or piece}, then call again: the ledger is read from an older checkpoint, or from "
         f"its segments"
     )
-
-
-def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
-    """An entry as a row of `HISTORY`."""
-    tasks = entry.tasks if isinstance(entry, Commit) else ()
-    note = entry.why if isinstance(entry, Abort | Commit) else ""
-    if isinstance(entry, Commit) and entry.spec.reduce and entry.whole:
-        note = f"through {entry.spec.reduce}" + (f": {note}" if note else "")
-    if isinstance(entry, Published) and entry.lost:
-        note = f"lost tasks: {', '.join(map(str, entry.lost))}"
-    if isinstance(entry, Expired):
-        note = f"versions before {entry.below} can no longer be read"
-        note += f"; files superseded up to {entry.away} leave the directory" if entry.away else ""
-    if isinstance(entry, Retired):
-        note = f"files superseded up to {entry.away} have left the directory"
-    if isinstance(entry, Settings):
-        note = f"keep_versions={entry.keep.versions if entry.keep.seconds is None else f'{entry.keep.seconds:g} s'}"
-    if isinstance(entry, Export):
-        note = f"{entry.name} {f'offers version {entry.version}' if entry.version else 'is wanted' if entry.version == 0 else 'has ended'}"
-    if isinstance(entry, Foreign):
-        found = [f"instants of other programs, up to {max(entry.instants)}"] if entry.instants else []
-        found += [f"rolled back: {job}" for job in entry.undone]
-        note = "; ".join([*found, *(f"updates of {lost.lost} lost by {lost.by}" for lost in entry.lost)])
-    if isinstance(entry, Pin | Unpin):
-        note = f"version {entry.version}{_pinned(entry.id)}"
-    return (
-        number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
-        sum(t.stats.files_in for t in tasks), sum(t.stats.bytes_in for t in tasks), sum(len(t.data_files) for t in tasks),
-        sum(t.stats.quarantined for t in tasks),
-        sum(len(t.coverage.left) for t in tasks) + len(getattr(entry, "left", ())), note,
-    )  # fmt: skip
-
-
-def _pinned(pin: str) -> str:
-    return f", pin {pin}"
 
 
 # ------------------------------------------------------------------------------------------------------------------ finding one

@@ -22,6 +22,7 @@ FILES, SPLITS, OFFSETS = "files", "splits", "offsets"  # whole files or their ra
 COMMITS = "commits"  # of a table, whose changes are read
 TABLE = "table"  # the closer of what goes into a table, whose commits may be of any transforms
 CLAIM = "claim"  # splits that a user's own job reads, and the transform of what it has written
+COMPACT = "compact"  # the verb of commits that write again what is there, in fewer files
 PURGE = "purge"  # the verb of commits that say which sources are deleted
 WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
 

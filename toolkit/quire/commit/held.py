@@ -26,7 +26,7 @@ class Held:
         """The log there, read to its tip; it is the same destination each time."""
         log, self._log = self._log, None  # what fails half-way is read anew
         if log is not None:
-            log.store = store  # its retries are told to whoever asks now
+            log.store = log.archive.store = store  # its retries are told to whoever asks now
         self._log = (log if log is not None and _current(log) else Log(store)).refresh()
         return self._log
 

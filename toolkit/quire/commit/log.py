@@ -97,7 +97,7 @@ class Log(Reading):
 
     def ending(self, wanted: str) -> Iterator[Commit]:
         """The commits that decided a job whose name ends so; of merged ones only those that are meant are read."""
-        merged = dict.fromkeys(self.base.ending(self.store, wanted) if self.base else ())
+        merged = dict.fromkeys(self.base.ending(self.archive, wanted) if self.base else ())
         decided = (self.outcome(job) for job in merged)
         yield from (entry for entry in decided if isinstance(entry, Commit))
         yield from (commit for _, commit in self.recent() if commit.job not in merged and commit.job.endswith(f"-{wanted}"))
@@ -211,7 +211,7 @@ class Log(Reading):
     def began(self, pin: str) -> bool:
         """Whether a pin with this id was ever begun; it may have ended since."""
         recent = any(isinstance(e, Pin) and e.id == pin for e in self.since(self.merged))
-        return recent or (self.base is not None and self.base.began(self.store, pin))
+        return recent or (self.base is not None and self.base.began(self.archive, pin))
 
     def in_effect(self, commit: Commit, until: int | None = None, *, reader: bool = False) -> tuple[Task, ...]:
         """The tasks of a commit that count at a version: not the lost ones; none of a job that removes files and lost one.

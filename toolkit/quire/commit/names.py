@@ -2,6 +2,7 @@
 
 _quire/log/<number, 20 digits>.entry           entries, from 1 on, without a gap
 _quire/log/parts/<job>-<id>.rows               the tasks of an entry that would be too long
+_quire/log/archive/<number, 20 digits>.rows    ten thousand old entries, up to this number, in the place of their own objects
 _quire/jobs/<job>/plan-<id>*.rows              a plan, in names of its own for each writer
 _quire/jobs/<job>/plan.entry                   which of them counts
 _quire/jobs/<job>/tasks/<task>.entry           the manifest of the attempt that won
@@ -36,6 +37,7 @@ STATE = base.STATE
 TABLE = ".hoodie"  # the timeline of a table; no data file lies there
 LOG = f"{STATE}/log"
 PARTS = f"{LOG}/parts"
+ARCHIVE = f"{LOG}/archive"
 JOBS = f"{STATE}/jobs"
 LEDGER = f"{STATE}/ledger"
 QUARANTINE = f"{STATE}/quarantine"
@@ -65,6 +67,7 @@ _OF_CDC = re.compile(_OF_LOGS.pattern + r"\.cdc", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
 _KEPT = re.compile(rf"{KEPT}/([0-9]{{20}})(?:/(.+){re.escape(KEEPING)})?", re.DOTALL)
 _ENTRY = re.compile(rf"{LOG}/([0-9]{{20}}){re.escape(ENTRY)}")
+_ARCHIVED = re.compile(rf"{ARCHIVE}/([0-9]{{20}}){re.escape(ROWS)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
 _IS_JOB = re.compile(_JOB)
 _IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
@@ -92,6 +95,17 @@ def entry(number: int) -> str:
 def number_of(name: str) -> int:
     """The number of an entry of the log; 0: it is not one."""
     match = _ENTRY.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+def archived(last: int) -> str:
+    """The object that has old entries, up to this one."""
+    return f"{ARCHIVE}/{last:020d}{ROWS}"
+
+
+def last_archived(name: str) -> int:
+    """The last entry that such an object has; 0: it is not one."""
+    match = _ARCHIVED.fullmatch(name)
     return int(match[1]) if match else 0
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit import closers, names
+from quire.commit import archiving, closers, names
 from quire.commit import retire as retiring
 from quire.commit.checkpoints import MERGED
 from quire.commit.committers import Committer, Marking, committer, serving
@@ -290,6 +290,8 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     if not new:  # else no job is over
         for job in sorted(_leftovers(store, log, everywhere=everywhere)):
             clean(log, job)
+        if everywhere:
+            archiving.sweep(log)
         retire(log)
     return log
 

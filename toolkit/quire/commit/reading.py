@@ -1,6 +1,7 @@
-"""The reading of a commit log: numbered entries from 1 on, each created once at the tip and never rewritten or deleted.
+"""The reading of a commit log: numbered entries from 1 on, each created once at the tip and never rewritten.
 
-It begins at the newest checkpoint and goes to the tip. `Reading` holds the entries that it has read, and entries never change, so holding
+It begins at the newest checkpoint and goes to the tip. Old entries stand in the archive: what a GET gave counts once the archive, looked at
+after it, has not got that number. `Reading` holds the entries that it has read, and entries never change, so holding
 them is not a second truth. Those below the checkpoint are read one by one where somebody asks for them.
 """
 
@@ -11,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Self
 
-from quire.commit import checkpoints, names
+from quire.commit import archive, checkpoints, names
+from quire.commit.archive import Archive
 from quire.commit.checkpoints import Checkpoint
 from quire.commit.entries import Abort, Commit, Entry, Foreign, Published, check_spec, check_task, decode
 from quire.commit.parts import whole
@@ -25,7 +27,7 @@ class Reading:
     """The entries of the log at `store`, read up to `tip`, with what decided and published each job."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
+        self.store, self.archive = store, Archive(store)
         self.base: Checkpoint | None = None  # what is read instead of the entries up to its version
         self._opened = False
         self._start = 0  # the entries up to here are not held
@@ -65,8 +67,7 @@ class Reading:
         """Read to the tip, from the newest checkpoint on: the end is where a GET finds nothing."""
         last = 0
         if not self._opened:
-            self.base = checkpoints.newest(self.store)
-            self._start = self.merged
+            self._begin(checkpoints.newest(self.store))
             if not self.base:
                 last = self._read_listed()
             self._opened = True
@@ -75,17 +76,22 @@ class Reading:
             raise self._gone(self.tip + 1)
         return self
 
+    def _begin(self, base: Checkpoint | None) -> None:
+        self.base, self._start = base, base.version if base else 0
+        self.archive.head = max(self.archive.head, base.archived if base else 0)
+
     def stands(self) -> bool:
         """Whether the last entry that is held is still there; of one that holds none nobody knows."""
-        return bool(self._held) and self._get(self.tip) == self._held[-1]
+        data = self._get(self.tip) if self._held else None
+        return data is not None and self._decoded(self.tip, data) == self._held[-1]
 
     def at(self, version: int) -> Self:
         """The log as it was at a version: this one, unless its checkpoint is younger; then one that was read up to there alone."""
         if version >= self.merged:
             return self
         found = type(self)(self.store)
-        found.base = checkpoints.newest(self.store, version)
-        found._start, found._opened = found.merged, True
+        found._begin(checkpoints.newest(self.store, version))
+        found._opened = True
         for entry in found._there(range(found.merged + 1, version + 1)):
             found._take(entry)
         return found
@@ -94,7 +100,8 @@ class Reading:
         """The log up to a version, as whoever read it then would have seen it."""
         whole = self.at(version)
         found = type(self)(self.store)
-        found.base, found._opened, found._start, found._before = whole.base, True, whole.merged, whole._before
+        found._begin(whole.base)
+        found._opened, found._before, found.archive = True, whole._before, whole.archive
         for number in range(whole.merged + 1, version + 1):
             found._take(whole._held[number - whole._start - 1])
         return found
@@ -110,7 +117,8 @@ class Reading:
                 f"{self.store.url}/{names.FORMER} begins a log of an earlier quire, which this one does not read: nothing was touched. "
                 f"Choose another destination, or read this one with the quire that has written it."
             )
-        last = 0
+        self.archive.saw(sorted(found))
+        last = self.archive.head
         while names.entry(last + 1) in found:
             last += 1
         for entry in self._there(range(1, last + 1)):
@@ -118,33 +126,56 @@ class Reading:
         return max((number for name in found if (number := names.number_of(name))), default=0)
 
     def _read_on(self) -> None:
-        """GETs from the tip on, more and more at once, until one finds nothing."""
-        window, gap = 1, 0
+        """Read from the tip on until nothing is there.
+
+        A log that was left alone for long goes on in the archive: its next entries may be gone, or be what others have put there since.
+        """
+        gap = 0
         while True:
-            found = self._many(range(self.tip + 1, self.tip + 1 + window))
-            there = list(takewhile(lambda entry: entry is not None, found))
-            for entry in there:
-                assert entry is not None
+            first = self.tip + 1
+            found, more = self._until_nothing(first, 4 if gap else 1)
+            if self.archive.has(first):
+                for entry in self._there(range(first, archive.last_of(first) + 1)):
+                    self._take(entry)
+                continue
+            for entry in self._decoded_all(range(first, first + len(found)), found):
                 self._take(entry)
-            if len(there) == window:
-                window = min(4 * window, WINDOW)
-            elif any(entry is not None for entry in found[len(there) :]):
-                if gap == self.tip + 1:  # looked at twice: it was not merely written between two GETs
-                    raise self._gone(gap)
-                gap = self.tip + 1
-            else:
+            if not more:
                 return
+            if gap == self.tip + 1:  # looked at twice: it was not merely written between two GETs
+                raise self._gone(gap)
+            gap = self.tip + 1
+
+    def _until_nothing(self, first: int, window: int) -> tuple[list[bytes], bool]:
+        """GETs from a number on, more and more at once, until one finds nothing; and whether a later one has found something."""
+        found, alone = list[bytes](), window == 1
+        while True:
+            some = self._many(range(first + len(found), first + len(found) + window))
+            there = list(takewhile(lambda data: data is not None, some))
+            found += [data for data in there if data is not None]
+            if len(there) < window:
+                return found, any(data is not None for data in some[len(there) :])
+            window, alone = 1 if alone else min(4 * window, WINDOW), False  # as a rule there is one, which is ours
 
     def _there(self, numbers: range) -> Iterator[Entry]:
         """Entries that must be there."""
-        for at in range(0, len(numbers), 16 * WINDOW):
-            some = numbers[at : at + 16 * WINDOW]
-            for number, entry in zip(some, self._many(some), strict=True):
-                if entry is None:
-                    raise self._gone(number)
-                yield entry
+        return (entry for _, entry in self.stored(numbers))
 
-    def _many(self, numbers: range) -> list[Entry | None]:
+    def stored(self, numbers: range) -> Iterator[tuple[bytes, Entry]]:
+        """The same, each with its bytes."""
+        at = numbers.start
+        while at < numbers.stop:
+            some = range(at, min(at + 16 * WINDOW, archive.last_of(at) + 1, numbers.stop))
+            at = some.stop
+            found = self._many(some) if some.start > self.archive.head else []
+            if self.archive.has(some.start):
+                found = list(self.archive.entries(some))
+            if None in found:
+                raise self._gone(some[found.index(None)])
+            there = [data for data in found if data is not None]
+            yield from zip(there, self._decoded_all(some, there), strict=True)
+
+    def _many(self, numbers: range) -> list[bytes | None]:
         if len(numbers) == 1:
             return [self._get(numbers[0])]
         with ThreadPoolExecutor(8) as pool:
@@ -152,7 +183,8 @@ class Reading:
 
     def _gone(self, number: int) -> FormatError:
         return FormatError(
-            f"{self.store.url}/{names.entry(number)} is gone, and later entries are there: entries are never deleted. Put it back."
+            f"{self.store.url}/{names.entry(number)} is gone, and later entries are there. Entries are deleted once they are archived, "
+            f"and {names.archived(archive.last_of(number))} is not there. Put one of the two back."
         )
 
     def _load(self, after: int) -> None:
@@ -163,11 +195,20 @@ class Reading:
             for entry in held:
                 self._take(entry)
 
-    def _get(self, number: int) -> Entry | None:
+    def _get(self, number: int) -> bytes | None:
         try:
-            data = self.store.get(names.entry(number))
+            return self.store.get(names.entry(number))
         except NotFoundError:
             return None
+
+    def _decoded_all(self, numbers: range, found: list[bytes]) -> Iterator[Entry]:
+        if len(found) == 1:
+            yield self._decoded(numbers[0], found[0])
+        elif found:
+            with ThreadPoolExecutor(8) as pool:  # some have parts, which are read
+                yield from pool.map(self._decoded, numbers, found)
+
+    def _decoded(self, number: int, data: bytes) -> Entry:
         where = f"{self.store.url}/{names.entry(number)}"
         entry: Entry = decode(data, Entry, where)
         if isinstance(entry, Commit | Abort) and entry.parts is not None:
@@ -198,7 +239,7 @@ class Reading:
         if self.base is None or planned_from is None or planned_from >= self._start:
             return 0, 0
         if job not in self._before:
-            self._before[job] = self.base.numbers(self.store, job)
+            self._before[job] = self.base.numbers(self.archive, job)
         return self._before[job]
 
     def _entry(self, number: int) -> Entry:

@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quire.commit import checkpoints, names, protocol, retire
-from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, history_row
+from quire.commit import archive, checkpoints, names, protocol, retire
+from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece
 from quire.commit.entries import encode
 from quire.commit.exports import exports
+from quire.commit.history import HISTORY, history_row
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.fold import Fold, Source, fold
@@ -81,21 +82,13 @@ def write(runner: Runner, url: str, options: Any, store: Store) -> Checkpoint | 
 
 def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Checkpoint:
     folded = fold(log)
-    version, store, base = log.tip, log.store, log.base
+    version, store = log.tip, log.store
     rows = _merged(runner, url, options, folded, made, _folders(log))
 
     def put(kind: str, tables: Iterable[pa.Table]) -> tuple[CheckpointPiece, ...]:
         return tuple(_put(store, names.checkpoint_piece(version, made, kind, i), table) for i, table in enumerate(tables))
 
-    full = log.merged // HISTORY_ROWS  # pieces that can never change
-    kept = base.history[:full] if base is not None else ()
-    for i in range(len(kept)):
-        assert base is not None
-        store.put(names.checkpoint_piece(version, made, "history", i), store.get(base.pieces("history")[i][0]))
-    history = (
-        _put(store, names.checkpoint_piece(version, made, "history", i), table)
-        for i, table in enumerate(_history(log, len(kept)), len(kept))
-    )
+    archived = min(log.archive.look(), version - version % archive.BLOCK)
     saying = log.saying()
     decided = log.decided(saying.job) if saying else None
     said, filling = decided[0] if decided else 0, log.filling()
@@ -107,7 +100,8 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
         superseding=tuple(each.number for each in retire.superseding(log)),
-        keep=retire.wish(log), pins=log.pins(), exports=tuple(exports(log).values()), rows=rows, history=(*kept, *history),
+        keep=retire.wish(log), pins=log.pins(), exports=tuple(exports(log).values()), rows=rows, archived=archived,
+        history=tuple(_history(log, made, archived)),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
         merged=put("merged", _tables(MERGED, _named(log))), instants=put("instants", _tables(INSTANTS, log.instant_rows())),
     )  # fmt: skip
@@ -121,13 +115,30 @@ def _tables(schema: pa.Schema, rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.T
         yield pa.table([pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)], schema=schema)
 
 
-def _history(log: Log, kept: int) -> Iterator[pa.Table]:
-    """The rows of the entries after the pieces that were kept."""
-    before = list(log.base.tables(log.store, "history", HISTORY, skip=kept)) if log.base else []
+def _history(log: Log, made: str, archived: int) -> Iterator[CheckpointPiece]:
+    """The pieces of the history, which has the rows of the entries that are not archived."""
+    base, full = log.base, log.merged // HISTORY_ROWS
+    for i, piece in enumerate(base.history[:full] if base else ()):  # they can never change, but for what is archived since
+        if archived >= (i + 1) * HISTORY_ROWS or not piece.rows:
+            yield CheckpointPiece(0, 0)
+        elif base is not None and archived > max(base.archived, i * HISTORY_ROWS):
+            yield _put_history(log, made, i, archived, next(base.tables(log.store, "history", HISTORY, first=i)))
+        elif base is not None:
+            log.store.put(names.checkpoint_piece(log.tip, made, "history", i), log.store.get(base.pieces("history", i)[0][0]))
+            yield piece
+    before = list(base.tables(log.store, "history", HISTORY, first=full)) if base else []
     recent = (history_row(number, entry) for number, entry in enumerate(log.since(log.merged), log.merged + 1))
     table = pa.concat_tables([HISTORY.empty_table(), *before, *_tables(HISTORY, recent)])
-    for at in range(0, table.num_rows, HISTORY_ROWS):
-        yield table.slice(at, HISTORY_ROWS)
+    for i in range(full, -(-log.tip // HISTORY_ROWS)):
+        yield _put_history(log, made, i, archived, table)
+
+
+def _put_history(log: Log, made: str, number: int, archived: int, table: pa.Table) -> CheckpointPiece:
+    """A piece of the history, of a table that has its rows."""
+    version = table.column("version")
+    after = max(number * HISTORY_ROWS, archived)
+    mine = table.filter(pc.and_(pc.greater(version, after), pc.less_equal(version, (number + 1) * HISTORY_ROWS)))
+    return _put(log.store, names.checkpoint_piece(log.tip, made, "history", number), mine) if mine.num_rows else CheckpointPiece(0, 0)
 
 
 def _named(log: Log) -> Iterator[tuple[str, int]]:

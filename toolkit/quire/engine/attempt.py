@@ -17,13 +17,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.commit import names
-from quire.commit.entries import PURGE, Coverage, Deferred, PlanHead, Stats, Task, Uncover
+from quire.commit.entries import COMPACT, PURGE, Coverage, Deferred, PlanHead, Stats, Task, Uncover
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.carry import dropped
 from quire.engine import kinds
 from quire.engine.carry import carry
 from quire.engine.marks import mark, say
 from quire.engine.output import DataFiles
+from quire.engine.rewrite import rewrite
 from quire.engine.rows import SegmentRows
 from quire.engine.tally import At, Quarantined, Replaced, Tally
 from quire.errors import FormatError, NotFoundError
@@ -124,7 +125,7 @@ class Attempt:
         if planned.marks:
             (say if head.verb == PURGE else mark)(self)
         if planned.removes:
-            carry(self)
+            (carry if head.spec.traced or head.verb != COMPACT else rewrite)(self)
         self.output.writer.close()
         self.tally.early = getattr(self.output.writer, "early", 0)
         self.rows.flush(last=True)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from quire.arguments import refuse_needless, seconds, whole
-from quire.engine import outages
+from quire.engine import outages, upkeep
 from quire.engine.driver import gather
 from quire.engine.outages import A_DAY, NONE, Allowed, Outages
 from quire.engine.report import Report
@@ -28,22 +29,26 @@ Run = Callable[..., Report]  # (request, runner, bars, waits=…)
 class Again:
     """How a call is repeated: `pause` seconds between two runs (None: one run), and how many runs there are (None: until a signal).
 
-    `allowed` says how long an outage may last.
+    `allowed` says how long an outage may last, `maintain` how the destination is maintained beside it (None: it is not).
     """
 
     pause: float | None = None
     runs: int | None = None
     allowed: Allowed = NONE
+    maintain: Any = None
 
 
-def again(every: str | float | None, max_runs: int | None, outage: str | float | None = None) -> Again:
+def again(
+    every: str | float | None, max_runs: int | None, outage: str | float | None = None, maintain: object = False
+) -> Again:  # fmt: skip
     """The same of a call's arguments; UsageError for a wrong one, which is said before Spark starts."""
     refuse_needless({"max_runs": max_runs}, {"every=": every is not None})
     allowed = None if outage is None else Allowed(seconds(outage, "outage"))
+    kept = upkeep.wanted(maintain, loops=every is not None)
     if every is None:
-        return Again(allowed=allowed or NONE)
+        return Again(allowed=allowed or NONE, maintain=kept)
     runs = None if max_runs is None else whole(max_runs, "max_runs", 1)
-    return Again(seconds(every, "every"), runs, allowed or Allowed(A_DAY, proven=True))
+    return Again(seconds(every, "every"), runs, allowed or Allowed(A_DAY, proven=True), kept)
 
 
 def one(decide: Callable[[Request], Request], told: Callable[[Report], Report]) -> Run:
@@ -80,6 +85,7 @@ def repeat(
     """
     bars.stop, loops, runs = stop, again.pause is not None, again.runs
     away, report, work = Outages(again.allowed, bars, request.shown), None, run or one(decide, told)
+    keep_up = upkeep.beside(again.maintain, request, runner, bars)
     with until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
         bars.stop = stopped if loops else stop
         while True:
@@ -96,8 +102,9 @@ def repeat(
             away.over(began)
             report = away.noted(report)
             if again.pause is None:
-                return checked(request, report)
+                return checked(request, keep_up(report))
             _say(request, report, bars)
+            report = keep_up(report)
             runs = None if runs is None else runs - 1
             if runs == 0 or stopped.wait(again.pause):
                 return report

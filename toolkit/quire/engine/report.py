@@ -91,6 +91,7 @@ class Report:
     given_up          (path, reason) of what this call has read for the last time (max_attempts=): `Ledger.retry` alone takes it from now
                       on; `given_up_count` in all
     gaps              outages that the call has outlived, each a `quire.Gap`; of very many the last ones, `gap_count` in all its runs
+    upkeep            what upkeep beside a loop (`maintain=`) could not do when it last tried, each with the reason: the run went well
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
         report.checked()                        # raises AllQuarantined if nothing could be processed
@@ -143,6 +144,7 @@ class Report:
     retried_taken: int = 0
     given_up: tuple[tuple[str, str], ...] = ()
     given_up_count: int = 0
+    upkeep: tuple[str, ...] = ()
 
     @property
     def all_quarantined(self) -> bool:
@@ -168,7 +170,8 @@ class Report:
         return {"ALL QUARANTINED": self.failure} if self.failure else {}
 
     def _outages(self) -> dict[str, object]:
-        return {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
+        rows: dict[str, object] = {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
+        return rows | ({"upkeep was hindered": "; ".join(self.upkeep)} if self.upkeep else {})
 
     def _retries(self) -> dict[str, object]:
         rows: dict[str, object] = {}

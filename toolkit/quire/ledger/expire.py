@@ -99,6 +99,8 @@ def _superseded(log: Log, below: int, name: str) -> bool:
     if kept := names.kept_at(name):
         return kept[0] <= below
     job = names.job_of_data_file(name)
+    if job and (names.base_of(job) or 0) >= below:
+        return False  # its commit is younger
     found = log.decided(job) if job and not name.startswith(f"{names.STATE}/") else None
     if found is None or found[0] > below or not isinstance(found[1], Commit):
         return False

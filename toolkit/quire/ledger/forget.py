@@ -49,7 +49,7 @@ def forget(
         live = live_files(log, base, folded)
         traced = spec_of(log).traced
         if file is not None and not traced:
-            whole.refuse_file(log.store.url, file, live)
+            whole.refuse_file(log, file, live)
         if file is not None:
             drops = _of_file(log, folded, file, live)
             if spec_of(log).by:

@@ -62,7 +62,7 @@ class Inspect:
     def history(self, as_: str = "pandas", *, spark: Any = None) -> Any:
         """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, quarantined, deferred, note."""
         of = self._ledger
-        return tables.given("history", lambda: tables.history(of._store, of._log, of.version), as_, spark)
+        return tables.given("history", lambda: tables.history(of._log, of.version), as_, spark)
 
     def commits(self, as_: str = "pandas", *, last: int | None = None, spark: Any = None) -> Any:
         """The commits that count, one row each, from the log alone; `last`: so many of them at the end.

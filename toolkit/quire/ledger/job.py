@@ -18,7 +18,7 @@ from quire import display
 from quire.arguments import format_size
 from quire.commit import names, protocol
 from quire.commit.committers import choice
-from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Spec
+from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Commit, PlanHead, Spec
 from quire.commit.log import Log
 from quire.commit.retire import Superseded, superseded
 from quire.coverage import checkpoint
@@ -308,8 +308,9 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
         process = Reading.by(text.reader(kind, _words(change.reads or log.reads() or "{}", log), None, spec), most)
     rows = (function is not None and not spec.reduce) or kind in (*COLUMNAR, *text.NAMES)
     there = schemas.there(log) if rows else schemas.grown(log) if evolves else None
+    compression = "zstd" if spec.kind == CLAIM and spec.format == "parquet" else spec.compression  # the files themselves say it
     made = Convert(
-        kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
+        kind, spec.format, compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
         columns=there, by=replace(partition_by.of(spec), source=spec.partitions),
         parquet=parquet_options.stored(change.writes or log.writes(), log.store.url),
     )  # fmt: skip

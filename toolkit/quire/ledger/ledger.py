@@ -39,6 +39,7 @@ from quire.ledger.browse import Pages
 from quire.ledger.claims import Claims
 from quire.ledger.export import Exports
 from quire.ledger.inspect import Inspect
+from quire.ledger.maintaining import Maintained
 from quire.ledger.offsets import OffsetsOf
 from quire.ledger.status import Looks
 from quire.ledger.verbs import Verbs
@@ -137,7 +138,7 @@ class Location:
 
 
 @all_interruptible
-class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks):
+class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks, Maintained):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again.
 
         ledger = quire.Ledger("/data/out")
@@ -152,7 +153,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks):
 
         ledger.retry("/data/in")                                         # what is quarantined
         ledger.forget("/data/in/a.xml", reason="a wrong file")
-        ledger.compact("256 MiB")
+        ledger.compact("256 MiB"), ledger.maintain(time_limit="10 min")
         ledger.keep_versions("1 day"), ledger.expire(before_version=7)
         with ledger.pin() as version:                                    # ledger.unpin(id) ends one that a dead reader left
             ...
@@ -213,8 +214,9 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks):
         return found.refresh()
 
     def is_current(self) -> bool:
-        """Whether nothing was appended to the log since it was read: one request, for whoever looks again and again."""
-        return self._store.stat(names.entry(self._fold.version + 1)) is None
+        """Whether nothing was appended to the log since it was read: two requests, for whoever looks again and again."""
+        new = self._fold.version + 1
+        return self._store.stat(names.entry(new)) is None and not self._log.archive.has(new)
 
     @property
     def version(self) -> int:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from quire import display
 from quire.arguments import format_size, seconds
 from quire.commit import names
+from quire.commit.archive import BLOCK
 from quire.commit.entries import OFFSETS, Pin
 from quire.commit.exports import needed
 from quire.commit.log import Log
@@ -28,6 +29,7 @@ from quire.engine.exports import step as exports
 from quire.errors import UsageError, about, hide, printable
 from quire.interrupts import all_interruptible, interruptible
 from quire.ledger.compact import SMALL
+from quire.ledger.compact import small as worth
 from quire.planning.rewriting import Live, packed
 from quire.sources.kafka.topics import SCHEME
 from quire.spark.runner import LocalRunner
@@ -44,9 +46,10 @@ QUARANTINED_SHARE = 0.01  # of what was read
 QUARANTINED_FOR = 7 * DAY
 SMALL_SHARE, SMALL_FILES = 0.5, 16  # of the data files; how many of them a compaction would merge
 LONG_LOG = 2 * ENTRIES  # entries after the last checkpoint, of which runs write one each `ENTRIES`
+LONG_HISTORY, UNARCHIVED = 2 * BLOCK, 7 * DAY  # entries of the log that are not archived, and since when the oldest of them is there
 KINDS = (
     "unpublished commits", "all quarantined", "quarantined", "late", "open jobs", "exports behind", "old pins", "small files",
-    "table upkeep", "no checkpoint", "superseded files",
+    "table upkeep", "no checkpoint", "upkeep", "superseded files",
 )  # fmt: skip
 
 
@@ -338,6 +341,11 @@ def _upkeep(seen: Status, here: str, log: Log, table: Table | None) -> Iterator[
     if seen.log_entries >= LONG_LOG:
         what = f"{seen.log_entries:,} entries of the log since its last checkpoint, and each call reads all of them"
         yield Finding("no checkpoint", what, f"Write one: quire ledger checkpoint {here}", seen.log_entries)
+    if log.tip >= LONG_HISTORY and (own := log.tip - log.archive.look()) >= LONG_HISTORY:
+        age = _age(log.entry(log.archive.head + 1).time, datetime.now(UTC))
+        if _past(age, UNARCHIVED):
+            what = f"{own:,} entries of the log are objects of their own, the oldest{_since(age)}"
+            yield Finding("upkeep", what, f"Archive them, and do what else is due: quire maintain {here}", own)
     if seen.superseded and _past(seen.last_commit_age, PUBLISHING) and not needed(log):
         what = f"{seen.superseded:,} superseded data files are in the directory: whoever lists it counts their rows twice"
         yield Finding("superseded files", what, f"Take them out: quire recover {here}", seen.superseded)
@@ -355,7 +363,7 @@ def _sizes(ledger: Looks, table: Table | None) -> dict[str, Any]:
         count, size = count + 1, size + file.size
         if file.size < target * SMALL:
             small.append(Live(file.name, file.size, file.name.rpartition("/")[0], file.number))
-    merged = [files for _, files in packed(small, target) if len(files) > 1] if spec is not None and spec.traced else []
+    merged = [files for _, files in packed(worth(log, small, target), target) if len(files) > 1] if spec is not None else []
     return {"data_files": count, "bytes_written": size, "small_files": len(small), "mergeable": sum(map(len, merged))}
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.checkpoints import HISTORY, history_row
 from quire.commit.entries import Commit, Task
+from quire.commit.history import HISTORY, history_row
 from quire.commit.log import Log
 from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source
@@ -132,13 +132,14 @@ def columns_of(what: str) -> str:
     return ", ".join(f"{field.name} {_IN_SQL[field.type]}" for field in TABLES[what])
 
 
-def history(store: Store, log: Log, version: int) -> pa.Table:
+def history(log: Log, version: int) -> pa.Table:
     """One row an entry of the log up to a version, as `TABLES["history"]` has them."""
     recent = log.since(log.merged)[: version - log.merged]
     found = table_of("history", [history_row(number, entry) for number, entry in enumerate(recent, log.merged + 1)])
     if log.base is None:
         return found
-    return pa.concat_tables([log.base.table(store, "history", HISTORY).cast(found.schema), found])
+    before = log.base.history_rows(log.archive, HISTORY.names)
+    return pa.concat_tables([*(table.cast(found.schema) for table in before), found])
 
 
 def quarantined(store: Store, folded: Fold) -> pa.Table:

@@ -191,18 +191,21 @@ class Verbs:
     def compact(
         self, target_size: str | int | None = None, *, spark: Any = None, committer: str = "auto",
         progress: bool | Callable[[ProgressEvent], object] = True, parquet_options: Mapping[str, Any] | None = None,
+        sort_by: str | Sequence[str] | None = None,
     ) -> Changed:  # fmt: skip
         """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
 
         parquet_options   as in `quire.consolidate`; left out: those that were said last
+        sort_by           of what a shuffle, a claim or `format("quire")` has written: columns by which the rows of each file are sorted,
+                          which are held while that is done; left out: as they were, where all rows of a run were sorted
 
-        Coverage, checksums and lineage stay; `locate` tells the new places. The old files leave the directory, and stay readable as long as
-        `keep_versions` says.
+        Coverage, checksums and lineage stay; `locate` tells the new places. Rows that belong to their commit, and to no file of the
+        source, still do: commits whose rows lie in one file then leave together (`forget`). The old files leave the directory, and stay
+        readable as long as `keep_versions` says.
         Returns a `Changed`.
         """
         target = self._target() if target_size is None else parse_target(target_size)
-        said = request.writes(parquet_options, spec_of(Log(self._store).refresh(), UNSAID).format).said if parquet_options else ""
-        done = compact.compact(self._dest(runner_of(spark, self._store), progress, committer), target, said)
+        done = compact.asked(self._dest(runner_of(spark, self._store), progress, committer), target, parquet_options, sort_by)
         self.refresh()
         return done
 

@@ -22,12 +22,13 @@ class Live:
     size: int
     folder: str
     number: int  # of the commit
+    verb: str = ""  # of that
 
 
 def live_files(log: Log, version: int, folded: Fold | None = None) -> dict[str, Live]:
     """The data files that count at a settled version, in the log's order."""
     folded = folded or fold(log, version)
-    return {f.name: Live(f.name, f.size, f.name.rpartition("/")[0], f.number) for f in live(log, folded)}
+    return {f.name: Live(f.name, f.size, f.name.rpartition("/")[0], f.number, f.verb) for f in live(log, folded)}
 
 
 def refuse_missing(log: Log, left: Iterable[Deferred]) -> None:

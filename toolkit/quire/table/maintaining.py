@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from quire import display
 from quire.arguments import format_size, seconds
 from quire.commit import protocol
-from quire.engine.loop import Again, until_signal
-from quire.errors import QuireError, UsageError, quoted
-from quire.progress import Progress
+from quire.engine.loop import Again
+from quire.engine.maintenance import Maintenance, carry_out, limit_of, repeat
+from quire.errors import UsageError, quoted
 from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import archive, cleaning, retention, timeline
@@ -35,7 +34,7 @@ SLACK = 1.5  # times `keep`: so many writes are on the timeline before it is wor
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class MaintenanceReport(display.Shown):
+class MaintenanceReport(Maintenance):
     """The result of a call that maintains a table.
 
     dest        the table
@@ -53,25 +52,13 @@ class MaintenanceReport(display.Shown):
         print(report), report.due, json.dumps(report.as_dict())
     """
 
-    dest: str
-    due: Mapping[str, str] = dataclasses.field(default_factory=dict)
     compaction: CompactionReport | None = None
     clustering: ClusterReport | None = None
     clean: CleanReport | None = None
     archive: ArchiveReport | None = None
-    hindered: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    left: tuple[str, ...] = ()
-    dry_run: bool = False
-    seconds: float = 0.0
 
-    def __repr__(self) -> str:
-        return (
-            f"MaintenanceReport({'dry_run=True, ' * self.dry_run}due={list(self.due)}, hindered={list(self.hindered)}, "
-            f"left={list(self.left)}, seconds={self.seconds:.1f})"
-        )
-
-    def _facts(self) -> Mapping[str, object]:
-        rows: dict[str, object] = {f"{name} is due": why for name, why in self.due.items()} or {"due": "nothing"}
+    def _done(self) -> Mapping[str, object]:
+        rows = dict[str, object]()
         if self.compaction is not None:
             rows["compacted"] = f"{self.compaction.file_groups:,} file groups"
         if self.clustering is not None:
@@ -80,10 +67,7 @@ class MaintenanceReport(display.Shown):
             rows["deleted"] = f"{self.clean.files:,} files ({format_size(self.clean.bytes)})"
         if self.archive is not None:
             rows["archived"] = f"{self.archive.instants:,} instants"
-        rows |= {f"{name} was hindered": why for name, why in self.hindered.items()}
-        if self.left:
-            rows["left for the next call"] = ", ".join(self.left)
-        return rows | {"seconds": f"{self.seconds:.1f}"}
+        return rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +89,7 @@ class Wanted:
             raise UsageError(f"small_files takes how many small files are worth a clustering, 1 or more, and not {quoted(small_files)}")
         if type(keep) is not int or keep < 1:
             raise UsageError(f"keep takes how many completed writes stay on the timeline, 1 or more, and not {quoted(keep)}")
-        limit = None if time_limit is None else seconds(time_limit, "time_limit")
-        if limit == 0:
-            raise UsageError("time_limit is 0, and has to be longer: write for example '10 min'.")
-        return cls(float(log_ratio), small_files, seconds(keep_for, "keep_for"), keep, limit)
+        return cls(float(log_ratio), small_files, seconds(keep_for, "keep_for"), keep, limit_of(time_limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,45 +139,21 @@ class Maintaining:
     def run(self) -> MaintenanceReport:
         """Do what is due; what one service refuses hinders no other."""
         began, due = time.monotonic(), self.due()
-        done, hindered, left = dict[str, Any](), dict[str, str](), list[str]()
-        for name in due:
-            spent = time.monotonic() - began
-            if self.wanted.limit is not None and spent >= self.wanted.limit:
-                left.append(name)
-                continue
-            try:
-                done[name] = self._services(spent)[name]()
-            except QuireError as e:
-                hindered[name] = str(e)
+        done, hindered, left = carry_out(due, self._services(), self.wanted.limit, began)
         return MaintenanceReport(
-            self.table.url, due, done.get(COMPACT), done.get(CLUSTER), done.get(CLEAN), done.get(ARCHIVE), hindered, tuple(left),
-            seconds=time.monotonic() - began,
+            self.table.url, due, hindered, left, compaction=done.get(COMPACT), clustering=done.get(CLUSTER), clean=done.get(CLEAN),
+            archive=done.get(ARCHIVE), seconds=time.monotonic() - began,
         )  # fmt: skip
 
-    def _services(self, spent: float) -> dict[str, Callable[[], Any]]:
+    def _services(self) -> dict[str, Callable[[float | None], Any]]:
         table, wanted = self.table, self.wanted
-        limit = None if wanted.limit is None else max(0.001, round(wanted.limit - spent, 3))
         return {
-            COMPACT: lambda: table.compact(time_limit=limit, spark=self.spark, progress=self.progress),
-            CLUSTER: lambda: table.cluster(time_limit=limit, spark=self.spark, progress=self.progress),
-            CLEAN: lambda: table.clean(keep_for=wanted.keep_for, progress=self.progress),
-            ARCHIVE: lambda: table.archive(keep=wanted.keep, progress=self.progress),
+            COMPACT: lambda limit: table.compact(time_limit=limit, spark=self.spark, progress=self.progress),
+            CLUSTER: lambda limit: table.cluster(time_limit=limit, spark=self.spark, progress=self.progress),
+            CLEAN: lambda _: table.clean(keep_for=wanted.keep_for, progress=self.progress),
+            ARCHIVE: lambda _: table.archive(keep=wanted.keep, progress=self.progress),
         }
 
     def repeat(self, times: Again) -> MaintenanceReport:
         """Run once, or again and again: what goes wrong in a run is told, and the next one tries again. The last report."""
-        if times.pause is None:
-            return self.run()
-        runs, bars = times.runs, Progress(self.progress)
-        report = MaintenanceReport(self.table.url)
-        with until_signal(None) as stopped:
-            while True:
-                try:
-                    report = self.run()
-                except QuireError as e:
-                    report = MaintenanceReport(self.table.url, hindered={"all": str(e)})
-                for name, why in report.hindered.items():
-                    bars.say(f"{name} was hindered: {why} The next run tries again.", always=True)
-                runs = None if runs is None else runs - 1
-                if runs == 0 or stopped.wait(times.pause):
-                    return report
+        return repeat(self.run, lambda why: MaintenanceReport(self.table.url, hindered={"all": why}), times, self.progress)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -85,6 +85,29 @@ def _one(table: pa.Table, what: str, columns: pa.Schema) -> pa.RecordBatch:
 
 def _parquet(source: Any) -> pq.ParquetFile:
     return pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us")
+
+
+def rows_of(source: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, a row group at a time. BadContent, before any of them, for one that cannot be written again as it is."""
+    file = _parquet(source)
+    if why := _peculiar(file):
+        raise BadContent(why)
+    schema = _instants(file, file.schema_arrow).remove_metadata()
+    for number in range(file.num_row_groups):
+        table = file.read_row_group(number, use_threads=False)
+        yield from pa.Table.from_arrays(table.columns, table.schema.names).cast(schema).to_batches()
+
+
+def peculiar(source: Any) -> str:
+    """Why a Parquet file cannot be written again so that all readers find the same in it; "": it can."""
+    return _peculiar(_parquet(source))
+
+
+def _peculiar(file: pq.ParquetFile) -> str:
+    leaves = (file.schema.column(i) for i in range(len(file.schema)))
+    if nested := next((leaf.path for leaf in leaves if leaf.physical_type == "INT96" and "." in leaf.path), ""):
+        return f"{nested} is an INT96 in a column that is nested"
+    return "its days and times are of Spark's older calendar" if any(key in (file.metadata.metadata or {}) for key in _LEGACY) else ""
 
 
 def _schema_of_parquet(source: Any) -> pa.Schema:

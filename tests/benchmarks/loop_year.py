@@ -1,0 +1,223 @@
+"""A loop that runs for a year, every five minutes, on a store in memory and a clock that turns by itself: what grows from month to month.
+
+    python tests/benchmarks/loop_year.py                  (an hour or two)
+    python tests/benchmarks/loop_year.py --runs 8760      (a tenth of it: twelve times 730 runs)
+
+Each run finds one new small file and commits it; the source keeps its files for two days. The loop maintains its destination as it does
+everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how long it takes to open it and to plan,
+what the driver holds beyond the objects themselves, the requests of a run without upkeep, the data files by the number that would be
+ideal, and the share of upkeep in the time that the loop works.
+"""
+
+from __future__ import annotations
+
+import bisect
+import gc
+import itertools
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from common import Verdict, arguments, load, machine, median, table
+
+SOURCE, DEST = "memory://year-in", "memory://year-out"
+EVERY, KEPT = 300.0, 2 * 86400.0  # seconds from run to run, and until the source drops a file
+SIZE, TARGET = 200, 20_000  # bytes of a file, and of a data file
+OPEN, FLAT, IDEAL, SHARE = 0.5, 0.1, 1.2, 0.1  # seconds; month 12 by month 1; data files by the ideal number; upkeep by all work
+LAST = 200  # runs of a month whose requests are counted
+
+
+class Objects(dict[str, tuple[bytes, int]]):
+    """The objects of all stores in memory, with their names in order: a listing takes what it gives, and not all that is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = list[str]()
+
+    def __setitem__(self, name: str, value: tuple[bytes, int]) -> None:
+        if name not in self:
+            bisect.insort(self.names, name)
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        del self.names[bisect.bisect_left(self.names, name)]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        if name in self:
+            del self.names[bisect.bisect_left(self.names, name)]
+        return super().pop(name, *default)
+
+    def below(self, prefix: str) -> Iterator[tuple[str, tuple[bytes, int]]]:
+        at = bisect.bisect_left(self.names, prefix)
+        while at < len(self.names) and self.names[at].startswith(prefix):
+            yield self.names[at], self[self.names[at]]
+            at += 1
+
+
+class Clock(threading.Event):
+    """Time that passes where the loop waits; then the next file comes. It is also what ends the loop."""
+
+    def __init__(self, runs: int, months: int) -> None:
+        super().__init__()
+        self.now, self.runs, self.month = datetime(2026, 1, 1, tzinfo=UTC).timestamp(), runs, max(1, runs // months)
+        self.done, self.rows, self.requests, self.per_run = 0, list[Month](), Counter[str](), list[int]()
+        self.began, self.upkeep, self.looking = time.monotonic(), 0.0, 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def iso(self) -> str:
+        return datetime.fromtimestamp(self.now, UTC).isoformat(timespec="milliseconds")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.per_run = [*self.per_run[-LAST:], sum(self.requests.values())]
+        self.done += 1
+        if self.done % self.month == 0:
+            began = time.monotonic()
+            self.rows.append(Month(self))
+            print(self.rows[-1].line(), flush=True)
+            self.looking += time.monotonic() - began
+        self.now += timeout or 0.0
+        self.requests.clear()
+        return self.done >= self.runs or not self.arrive()
+
+    def arrive(self) -> bool:
+        """A file comes, and an old one goes."""
+        from quire.storage import connect
+
+        store, at = connect(SOURCE, None), datetime.fromtimestamp(self.now, UTC)
+        store.put(f"{at:%Y-%m-%d}/{self.done:08}.txt", b"x" * (SIZE - 10) + b"%09d\n" % self.done)
+        old = datetime.fromtimestamp(self.now, UTC) - timedelta(seconds=KEPT)
+        gone = self.done - int(KEPT / EVERY)
+        if gone >= 0:
+            store.remove(f"{old:%Y-%m-%d}/{gone:08}.txt")
+        return True
+
+
+class Month:
+    """What there is at its end."""
+
+    def __init__(self, clock: Clock) -> None:
+        import quire
+        from quire.storage import memory
+
+        gc.collect()
+        objects: Any = memory._objects
+        there = {name[len(DEST) + 1 :]: len(value[0]) for name, value in objects.below(f"{DEST}/")}
+        self.number, self.runs = len(clock.rows) + 1, clock.done
+        self.objects, self.bytes = len(there), sum(there.values())
+        self.kinds = Counter("/".join(name.split("/")[:2]) if name.startswith("_quire/") else "data" for name in there)
+        self.held = (_resident() - sum(len(value[0]) for value in objects.values())) / 1e6
+        self.requests = median(clock.per_run)
+        self.ratio = self.kinds["data"] / (clock.done * SIZE / TARGET)
+        worked = time.monotonic() - clock.began - clock.looking
+        self.share, self.run_ms = clock.upkeep / worked, 1e3 * (worked - clock.upkeep) / clock.done
+        self.open, ledger = _timed(lambda: quire.Ledger(DEST))
+        self.plan, plan = _timed(lambda: quire.plan(SOURCE, DEST, target_size=TARGET, spark=quire.LocalRunner(), progress=False))
+        plan.discard()
+        assert ledger.summary().files == clock.done, (ledger.summary().files, clock.done)
+
+    def line(self) -> str:
+        return (
+            f"{self.number:>2}: {self.runs:,} runs, {self.objects:,} objects {dict(sorted(self.kinds.items()))}, {self.bytes / 1e6:,.1f} "
+            f"MB; open {self.open:.3f} s, plan {self.plan:.3f} s, driver {self.held:,.0f} MB, {self.requests:,.0f} requests a run, "
+            f"data files {self.ratio:.2f} x ideal, upkeep {self.share:.1%}, {self.run_ms:,.1f} ms a run"
+        )
+
+
+def _timed(work: Any) -> tuple[float, Any]:
+    found = list[tuple[float, Any]]()
+    for _ in range(3):
+        began = time.perf_counter()
+        result = work()
+        found.append((time.perf_counter() - began, result))
+    return min(found, key=lambda each: each[0])
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+def simulated(clock: Clock) -> None:
+    """Let quire see this clock, and a store in memory that lists quickly and counts its requests."""
+    from quire.commit import protocol, retire
+    from quire.coverage import checkpoint
+    from quire.engine import outages
+    from quire.ledger import maintaining
+    from quire.storage import memory
+
+    memory._objects = Objects()
+    memory._ticks = (int(clock.now * 1e9) + n for n in itertools.count())  # type: ignore[assignment]  # also an iterator of numbers
+
+    def below(self: Any, folder: str) -> dict[str, tuple[bytes, int]]:
+        with memory._lock:
+            return {path[len(self.url) + 1 :]: value for path, value in memory._objects.below(self._path(folder) + "/")}  # type: ignore[attr-defined]
+
+    memory.MemoryStore._below = below  # type: ignore[method-assign]
+    for name in ("stat", "is_folder", "scan", "peek", "walk", "get", "get_range", "put", "put_if_absent", "create", "rename", "remove"):
+        memory.MemoryStore.__dict__[name]  # it is there
+        setattr(memory.MemoryStore, name, _counted(getattr(memory.MemoryStore, name), name, clock))
+    outages.clock = clock.time
+    protocol.now = clock.iso
+    retire._limit = lambda seconds: datetime.fromtimestamp(clock.now - seconds, UTC)
+    checkpoint.time = SimpleNamespace(time=clock.time)  # type: ignore[assignment]
+    tried = maintaining.Beside._tried
+
+    def timed(self: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return tried(self)
+        finally:
+            clock.upkeep += time.monotonic() - began
+
+    maintaining.Beside._tried = timed  # type: ignore[method-assign]
+
+
+def _counted(real: Any, name: str, clock: Clock) -> Any:
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        if self.url == DEST:
+            clock.requests[name] += 1
+        return real(self, *args, **options)
+
+    return call
+
+
+def main() -> int:
+    """Run it, and look at what has grown."""
+    args = arguments(__doc__ or "", runs={"type": int, "default": 105_120}, months={"type": int, "default": 12})
+    print(f"{machine()}; load {load()}", flush=True)
+    import quire
+
+    clock, verdict = Clock(args.runs, args.months), Verdict()
+    simulated(clock)
+    clock.arrive()
+    quire.consolidate(SOURCE, DEST, every=EVERY, stop=clock, target_size=TARGET, spark=quire.LocalRunner(), progress=False)
+    first, last = clock.rows[0], clock.rows[-1]
+    rows = [
+        (m.number, f"{m.runs:,}", f"{m.objects:,}", f"{m.kinds['_quire/log']:,}", f"{m.kinds['data']:,}", f"{m.ratio:.2f}", f"{m.open:.3f}",
+         f"{m.plan:.3f}", f"{m.held:,.0f}", f"{m.requests:,.0f}", f"{m.run_ms:,.0f}", f"{m.share:.1%}")
+        for m in clock.rows
+    ]  # fmt: skip
+    head = "month, runs, objects, of the log, data files, by ideal, open s, plan s, driver MB, requests, ms a run, upkeep"
+    print(table(head.split(", "), rows))
+    verdict.check("open", f"< {OPEN:g} s", f"{last.open:.3f} s", last.open < OPEN)
+    beside = [m.objects - m.kinds["data"] for m in (first, last)]
+    for name, before, now in (
+        ("requests of a run", first.requests, last.requests), ("driver's memory", first.held, last.held),
+        ("planning", first.plan, last.plan), ("objects beside data files", *beside),
+    ):  # fmt: skip
+        verdict.check(f"{name}, last month by first", f"{1 - FLAT:g} to {1 + FLAT:g}", f"{now / before:.2f}", now / before < 1 + FLAT)
+    verdict.check("data files", f"<= {IDEAL:g} x ideal", f"{last.ratio:.2f}", last.ratio <= IDEAL)
+    verdict.check("upkeep, of the time that the loop works", f"< {SHARE:.0%}", f"{last.share:.1%}", last.share < SHARE)
+    return verdict.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

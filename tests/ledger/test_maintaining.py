@@ -1,0 +1,368 @@
+"""Upkeep: what is due is done, beside runs, as far as there is time; whatever goes wrong in it, no run fails and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import quire
+from gathering import gather, refused, write
+from quire import Ledger, LocalRunner
+from quire.commit import archive, retire
+from quire.coverage import checkpoint
+from quire.engine import outages
+from quire.errors import RefusedError, StorageError, UsageError
+from quire.ledger import maintaining
+from quire.storage import local
+
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
+SOON: dict[str, Any] = {"small_files": 3, "small_share": 0.0, "target_size": "1000 B", "grace": 0}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little of everything is enough to be due, so that a test sees each service."""
+    for module, name, value in ((archive, "BLOCK", 4), (archive, "GROUP", 2), (maintaining, "VERSIONS", 6), (checkpoint, "ENTRIES", 8)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(retire, "HOUR", retire.NONE)
+
+
+def runs(tmp_path: Path, first: int, last: int, **settings: Any) -> Path:
+    for n in range(first, last):
+        write(tmp_path / "in", {f"f{n:03}.txt": f"line {n}\n".encode() * 5})
+        gather(tmp_path / "in", tmp_path / "out", **settings)
+    return tmp_path / "out"
+
+
+def expected(tmp_path: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted((tmp_path / "in").rglob("*.txt"))}
+
+
+def lines_of(dest: Path) -> list[bytes]:
+    return sorted(b"".join(path.read_bytes() for path in dest.glob("part-*")).splitlines())
+
+
+def entries(dest: Path) -> list[int]:
+    return sorted(int(p.name.removesuffix(".entry")) for p in (dest / "_quire/log").glob("*.entry"))
+
+
+# ------------------------------------------------------------------------------------------------------------------ what is due
+def test_what_is_due_is_told_and_then_done(tmp_path: Path) -> None:
+    dest = runs(tmp_path, 0, 9)
+    ledger = Ledger(dest)
+    before = {path.name for path in dest.glob("part-*")}
+    plan = ledger.maintain(dry_run=True, **SOON, **HERE)
+    assert list(plan.due) == ["compact", "expire"]
+    assert plan.due["compact"].startswith("9 of 9 data files are small")
+    assert plan.dry_run
+    assert {path.name for path in dest.glob("part-*")} == before, "a look changes nothing"
+    done = ledger.maintain(**SOON, **HERE)
+    assert done.compaction is not None
+    assert (done.compaction.removed, done.compaction.written, done.hindered, done.left) == (9, 1, {}, ())
+    assert done.expired is not None
+    assert len(list(dest.glob("part-*"))) == 1
+    ledger.checkpoint(spark=LocalRunner())
+    again = ledger.maintain(**SOON, **HERE)
+    assert again.archived + done.archived >= 12
+    assert entries(dest)[0] > 12
+    assert len(ledger.inspect.history()) == ledger.version
+    assert ledger.maintain(dry_run=True, **SOON, **HERE).due == {}, "and then nothing is"
+    assert "compacted" in str(done)
+    assert "archived" in str(again) + str(done)
+    json.dumps(again.as_dict(), default=vars)
+    assert ledger.verify(spark=LocalRunner()).ok
+    assert ledger.summary().files == 9
+    assert lines_of(dest) == sorted(line for content in expected(tmp_path).values() for line in content.splitlines())
+
+
+def test_a_file_waits_for_others_that_are_as_large_together(tmp_path: Path) -> None:
+    dest = runs(tmp_path, 0, 6)
+    settings = {**SOON, "target_size": "100 kB"}
+    Ledger(dest).maintain(**settings, **HERE)
+    (large,) = dest.glob("part-*")
+    runs(tmp_path, 6, 9)
+    done = Ledger(dest).maintain(**settings, **HERE)
+    assert done.compaction is not None
+    assert (done.compaction.removed, large.exists()) == (3, True), "the small ones alone, as they are less than it together"
+    runs(tmp_path, 9, 15)
+    Ledger(dest).maintain(**settings, **HERE)
+    assert (len(list(dest.glob("part-*"))), large.exists()) == (1, False)
+
+
+def test_each_directory_is_for_itself(tmp_path: Path) -> None:
+    for n in range(5):
+        write(tmp_path / "in", {f"d{n % 2}/f{n}.txt": b"line\n"})
+        gather(tmp_path / "in", tmp_path / "out", layout="directories")
+    Ledger(tmp_path / "out").maintain(**SOON, **HERE)
+    assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["d0", "d1"]
+
+
+def test_nothing_begins_after_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dest = runs(tmp_path, 0, 9)
+    done = Ledger(dest).maintain(time_limit=0.000001, **SOON, **HERE)
+    assert done.left == ("compact", "expire")
+    assert "left for the next call" in str(done)
+    monkeypatch.setattr(maintaining, "TASKS", 1)
+    write(tmp_path / "in", {f"d{i}/g{n}.txt": b"line\n" for i in range(3) for n in range(4)})
+    gather(tmp_path / "in", dest)
+    assert Ledger(dest).maintain(time_limit="1 h", **SOON, **HERE).left == ()
+
+
+def test_pins_hold_their_versions(tmp_path: Path) -> None:
+    dest = runs(tmp_path, 0, 4)
+    ledger = Ledger(dest)
+    with ledger.pin(4):
+        runs(tmp_path, 4, 12)
+        ledger.checkpoint(spark=LocalRunner())
+        done = ledger.maintain(**SOON, **HERE)
+        assert done.expired is None or done.expired.before_version <= 4
+        assert 5 in entries(dest)
+        assert quire.Ledger(dest).as_of(4).summary().files == 2
+
+
+# ------------------------------------------------------------------------------------------------------------------ beside a loop
+class Loop(threading.Event):
+    """A file comes while the loop waits; so many times."""
+
+    def __init__(self, tmp_path: Path, times: int) -> None:
+        super().__init__()
+        self.place, self.times, self.done = tmp_path, times, 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.done += 1
+        write(self.place / "in", {f"f{self.done:03}.txt": f"line {self.done}\n".encode() * 5})
+        return self.done > self.times
+
+
+@pytest.fixture
+def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that has time."""
+    now = [1e9]
+
+    def clock() -> float:
+        now[0] += 3600.0
+        return now[0]
+
+    monkeypatch.setattr(outages, "clock", clock)
+
+
+def loop(tmp_path: Path, times: int, **settings: Any) -> quire.Report:
+    write(tmp_path / "in", {"f000.txt": b"line 0\n" * 5})
+    return gather(tmp_path / "in", tmp_path / "out", every=1, stop=Loop(tmp_path, times), **settings)
+
+
+@pytest.mark.usefixtures("long_ago")
+def test_a_loop_maintains_its_destination_by_itself(tmp_path: Path) -> None:
+    report = loop(tmp_path, 20, maintain=SOON)
+    dest = tmp_path / "out"
+    assert report.upkeep == ()
+    verbs = list(Ledger(dest).inspect.history()["verb"])
+    assert verbs.count("run") == 21
+    assert verbs.count("compact") >= 3
+    assert len(list(dest.glob("part-*"))) < 8
+    assert len(entries(dest)) < 24, "the log's old entries are archived"
+    assert Ledger(dest).summary().files == 21
+    Ledger(dest).expire(grace=0)
+    assert Ledger(dest).verify(spark=LocalRunner()).ok
+
+
+@pytest.mark.usefixtures("long_ago")
+@pytest.mark.parametrize("settings", [{"maintain": False}, {"maintain": {**SOON, "small_files": 999}}], ids=["off", "not due"])
+def test_it_may_be_turned_off(tmp_path: Path, settings: dict[str, Any]) -> None:
+    loop(tmp_path, 10, **settings)
+    assert "compact" not in set(Ledger(tmp_path / "out").inspect.history()["verb"])
+
+
+@pytest.mark.usefixtures("long_ago")
+def test_a_single_call_does_it_where_that_is_asked_for(tmp_path: Path) -> None:
+    runs(tmp_path, 0, 5)
+    assert "compact" not in set(Ledger(tmp_path / "out").inspect.history()["verb"])
+    runs(tmp_path, 5, 6, maintain=SOON)
+    assert "compact" in set(Ledger(tmp_path / "out").inspect.history()["verb"])
+
+
+@pytest.mark.usefixtures("long_ago")
+@pytest.mark.parametrize("error", [StorageError("cannot write: no space left on device"), RuntimeError("a mistake")], ids=["full", "bug"])
+def test_what_goes_wrong_in_it_is_told_and_the_run_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(maintaining.compact, "compact", fails)
+        report = loop(tmp_path, 8, maintain=SOON)
+    assert str(error) in report.upkeep[0]
+    assert "upkeep was hindered" in str(report)
+    assert "the next upkeep tries again" in capsys.readouterr().err
+    assert Ledger(tmp_path / "out").summary().files == 9
+    assert quire.status(tmp_path / "out").ok
+
+
+@pytest.mark.usefixtures("long_ago")
+def test_a_disk_that_is_full_for_upkeep_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write of a compaction fails: its job stays open or never begins, and the next upkeep does it."""
+    real, full = local.LocalStore.put, [True]
+
+    def put(self: Any, name: str, data: bytes) -> None:
+        if full[0] and "/jobs/" in name and maintaining_now[0]:
+            raise StorageError("cannot write: no space left on device")
+        real(self, name, data)
+
+    maintaining_now = [False]
+    tried = maintaining.Beside._tried
+
+    def watched(self: Any) -> Any:
+        maintaining_now[0] = True
+        try:
+            return tried(self)
+        finally:
+            maintaining_now[0] = False
+
+    monkeypatch.setattr(local.LocalStore, "put", put)
+    monkeypatch.setattr(maintaining.Beside, "_tried", watched)
+    report = loop(tmp_path, 8, maintain=SOON)
+    assert "no space left" in report.upkeep[0]
+    full[0] = False
+    done = Ledger(tmp_path / "out").maintain(**SOON, **HERE)
+    assert done.hindered == {}
+    assert done.compaction is not None
+    assert Ledger(tmp_path / "out").summary().files == 9
+
+
+def test_it_takes_a_tenth_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a loop that has just begun there is no time yet."""
+    monkeypatch.setattr(outages, "clock", lambda: 1e9)
+    loop(tmp_path, 8, maintain=SOON)
+    assert "compact" not in set(Ledger(tmp_path / "out").inspect.history()["verb"])
+
+
+@pytest.mark.parametrize("jump", [-1e8, 1e8], ids=["back", "on"])
+def test_a_clock_that_jumps_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    now = [1e9]
+
+    def clock() -> float:
+        now[0] += jump if int(now[0]) % 7 == 0 else 3600.0
+        return now[0]
+
+    monkeypatch.setattr(outages, "clock", clock)
+    loop(tmp_path, 10, maintain=SOON)
+    assert Ledger(tmp_path / "out").summary().files == 11
+    assert "compact" in set(Ledger(tmp_path / "out").inspect.history()["verb"])
+
+
+def test_two_at_once_beside_runs(tmp_path: Path) -> None:
+    dest = runs(tmp_path, 0, 9)
+    failed = list[object]()
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                failed.extend(Ledger(dest).maintain(**SOON, **HERE).hindered.values())
+        except BaseException as e:  # whatever it is, the test tells it
+            failed.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    runs(tmp_path, 9, 14)
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    Ledger(dest).maintain(**SOON, **HERE)
+    assert lines_of(dest) == sorted(line for content in expected(tmp_path).values() for line in content.splitlines())
+    assert Ledger(dest).summary().files == 14
+    assert Ledger(dest).verify(spark=LocalRunner()).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "line"),
+    [
+        ("small_files", 1, "small_files takes how many"), ("small_files", True, "small_files takes how many"),
+        ("small_share", -1, "small_share takes"), ("small_share", float("nan"), "small_share takes"), ("target_size", "big", "big"),
+        ("grace", "soon", "is not a time span"), ("time_limit", 0, "time_limit is 0"), ("max_runs", 2, "every="),
+        ("dry_run", "no", "dry_run"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_one_line(tmp_path: Path, name: str, wrong: object, line: str) -> None:
+    dest = runs(tmp_path, 0, 1)
+    with refused(UsageError, 2, line):
+        Ledger(dest).maintain(**{**HERE, name: wrong})  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("wrong", [1, "yes", {"small_file": 3}, {"small_files": 1}, {"every": "1 h"}], ids=str)
+def test_a_wrong_setting_is_said_before_anything_runs(tmp_path: Path, wrong: object) -> None:
+    write(tmp_path / "in", {"f": b"line\n"})
+    with refused(UsageError, 2, "small_files"):
+        gather(tmp_path / "in", tmp_path / "out", every=1, max_runs=1, maintain=wrong)
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------------------------------------- rows that belong to their commit
+def shuffled(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def of_commits(tmp_path: Path, n: int = 6) -> Path:
+    """Commits whose files hold the rows of all of their splits."""
+    for i in range(n):
+        write(tmp_path / "in", {f"f{i}.txt": b"x"})
+        quire.process(
+            tmp_path / "in", tmp_path / "out", lambda split, _: pa.table({"path": [split.path], "n": [9 - int(split.path[-5])]}),
+            schema="path string, n long", reduce=shuffled, function_version="1", **HERE,
+        )  # fmt: skip
+    return tmp_path / "out"
+
+
+def told(dest: Path) -> list[Any]:
+    found = [row for path in sorted(dest.glob("*.parquet")) for row in pa.parquet.read_table(path).to_pylist()]
+    return sorted(found, key=lambda row: str(row["path"]))
+
+
+def test_they_are_merged_and_stay_rows_of_their_commits(tmp_path: Path) -> None:
+    dest = of_commits(tmp_path)
+    before, ledger = told(dest), Ledger(dest)
+    located = {f"f{i}": ledger.locate(tmp_path / f"in/f{i}.txt")[0].commit for i in range(6)}
+    done = ledger.compact("64 KiB", **HERE)
+    assert (done.removed, done.written) == (6, 1)
+    assert told(dest) == before
+    assert {f"f{i}": ledger.locate(tmp_path / f"in/f{i}.txt")[0].commit for i in range(6)} == located
+    assert ledger.summary().records == 6
+    assert ledger.verify(spark=LocalRunner()).ok
+    write(tmp_path / "in", {"f6.txt": b"x"})
+    assert of_commits(tmp_path, 0) == dest
+
+
+def test_such_commits_leave_together(tmp_path: Path, spark: Any) -> None:
+    dest = of_commits(tmp_path, 3)
+    ledger = Ledger(dest)
+    numbers = [ledger.locate(tmp_path / f"in/f{i}.txt")[0].commit for i in range(3)]
+    ledger.compact("64 KiB", **HERE)
+    name = ledger.inspect.files()["data_file"][0]
+    where = f"commit in ({', '.join(map(str, numbers))})"
+    for wanted in ({"paths": [tmp_path / "in/f0.txt"]}, {"file": name}):
+        with refused(RefusedError, 2, where):
+            ledger.forget(**wanted, **HERE)
+    assert len(told(dest)) == 3
+    ledger.forget(where=where, spark=spark, progress=False)
+    assert (told(dest), ledger.summary().files) == ([], 0)
+
+
+def test_they_are_sorted_where_that_is_asked_for(tmp_path: Path) -> None:
+    dest = of_commits(tmp_path)
+    with refused(UsageError, 2, "sort_by"):
+        Ledger(dest).compact("64 KiB", sort_by=[], **HERE)
+    Ledger(dest).compact("64 KiB", sort_by="n", **HERE)
+    (path,) = dest.glob("*.parquet")
+    assert pa.parquet.read_table(path).column("n").to_pylist() == sorted(9 - i for i in range(6))
+
+
+def test_rows_of_which_the_ledger_knows_the_place_are_not_sorted(tmp_path: Path) -> None:
+    dest = runs(tmp_path, 0, 3)
+    with refused(UsageError, 2, "sort_by= is for Parquet whose rows belong to their commit"):
+        Ledger(dest).compact("1 MiB", sort_by="n", **HERE)

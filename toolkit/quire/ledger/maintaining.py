@@ -1,0 +1,313 @@
+"""The upkeep of a destination: small files are merged, old versions end, the ledger is merged, and old entries of the log are archived.
+
+what is due (the log alone) → each service, while there is time → report; of a loop after a run, as far as it has a tenth of the time
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from quire.arguments import flag, format_size, parse_target, seconds
+from quire.commit import archiving, protocol, retire
+from quire.commit.log import Log
+from quire.coverage import checkpoint
+from quire.engine import outages
+from quire.engine.loop import Again, again
+from quire.engine.maintenance import Maintenance, carry_out, limit_of, repeat
+from quire.engine.report import Report
+from quire.engine.request import Request
+from quire.errors import QuireError, UsageError, quoted
+from quire.interrupts import all_interruptible
+from quire.ledger import compact
+from quire.ledger.expire import ExpireReport, expire
+from quire.ledger.job import Changed, Dest
+from quire.planning.rewriting import live_files
+from quire.progress import Progress, ProgressEvent
+from quire.spark.runner import Runner, runner_of
+from quire.storage import Store
+from quire.storage.within import is_table
+
+COMPACT, CHECKPOINT, EXPIRE, ARCHIVE = "compact", "checkpoint", "expire", "archive"
+VERSIONS = 1_000  # that can end are worth a look at all that is there
+TASKS = 8  # of a job that merges files: so long it takes until the time is looked at
+SHARE = 0.1  # of a loop's time, for its upkeep
+SETTINGS = ("small_files", "small_share", "target_size", "grace", "time_limit")  # of `maintain=`
+LOOK = 3600.0  # seconds until a loop looks again, also where it has committed little
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class UpkeepReport(Maintenance):
+    """The result of a call that maintains a destination.
+
+    dest        the destination
+    due         what was due when it began: "compact", "checkpoint", "expire", "archive", each with the reason
+    compaction  the `Changed` of all small files that were merged; None: nothing was due
+    checkpoint  the version that the new checkpoint stands for; 0: none was due
+    expired     the `ExpireReport`, as of `Ledger.expire`
+    archived    how many entries of the log have moved into its archive
+    hindered    what was due and could not be done, each with the reason: the next call tries again
+    left        what was due and was not begun, or not ended, as the time was over
+    dry_run     nothing was done
+    seconds     how long it took
+
+        report = ledger.maintain(dry_run=True)
+        print(report), report.due, json.dumps(report.as_dict(), default=vars)
+    """
+
+    compaction: Changed | None = None
+    checkpoint: int = 0
+    expired: ExpireReport | None = None
+    archived: int = 0
+
+    def _done(self) -> Mapping[str, object]:
+        rows = dict[str, object]()
+        if self.compaction is not None:
+            before, now = self.compaction.removed, self.compaction.written
+            rows["compacted"] = f"{before:,} data files ({format_size(self.compaction.removed_bytes)}), which became {now:,}"
+        if self.checkpoint:
+            rows["checkpoint"] = f"stands for version {self.checkpoint:,}"
+        if self.expired is not None:
+            rows["expired"] = f"versions before {self.expired.before_version:,}; {self.expired.data_files:,} data files are deleted"
+            rows["segments and checkpoints"] = f"{self.expired.merged:,} are deleted"
+        if self.archived:
+            rows["archived"] = f"{self.archived:,} entries of the log"
+        return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The arguments of a call, checked: spans in seconds, sizes in bytes (0: that of the last run)."""
+
+    small_files: int = 20
+    small_share: float = 0.1
+    target: int = 0
+    grace: float = checkpoint.GRACE
+    limit: float | None = None
+
+    @classmethod
+    def of(
+        cls, small_files: int = 20, small_share: float = 0.1, target_size: str | int | None = None, grace: str | float = "1 day",
+        time_limit: str | float | None = None,
+    ) -> Wanted:  # fmt: skip
+        """UsageError for what is not an argument."""
+        if type(small_files) is not int or small_files < 2:
+            raise UsageError(f"small_files takes how many small files are worth a compaction, 2 or more, and not {quoted(small_files)}")
+        if isinstance(small_share, bool) or not isinstance(small_share, int | float) or not 0 <= small_share < float("inf"):
+            raise UsageError(f"small_share takes small files by data files, such as 0.1, and not {quoted(small_share)}")
+        target = 0 if target_size is None else parse_target(target_size)
+        return cls(small_files, float(small_share), target, seconds(grace, "grace"), limit_of(time_limit))
+
+
+@dataclasses.dataclass(frozen=True)
+class Maintaining:
+    """A call that maintains the destination `dest`."""
+
+    dest: Dest
+    wanted: Wanted
+
+    def due(self, log: Log | None = None) -> dict[str, str]:
+        """The services that are due, and why: by the log, after what dead calls have left is gone, or as it is given."""
+        store = self.dest.store()
+        return dict(self._due(store, protocol.recover(store) if log is None else log.refresh()))
+
+    def _due(self, store: Store, log: Log) -> Iterator[tuple[str, str]]:
+        if not is_table(store):
+            if why := self._small(log):
+                yield COMPACT, why
+            before = log.expired()
+            if log.tip - before >= VERSIONS and (gone := retire.expiring(log, self.wanted.grace) - before) >= VERSIONS:
+                yield EXPIRE, f"{gone:,} versions are older than what is kept"
+        if checkpoint.due(log):
+            yield CHECKPOINT, f"{log.tip - log.merged:,} entries since the last one"
+        if entries := archiving.due(log):
+            yield ARCHIVE, f"{entries:,} entries of the log are older than what is kept"
+
+    def _small(self, log: Log) -> str:
+        """Why small files are worth a compaction; "": they are not."""
+        if log.saying() is None:
+            return ""
+        version = log.settled_version()
+        live = live_files(log, version)
+        groups = compact.mergeable(log, version, self._target(log), live.values())
+        before = sum(len(files) for _, files in groups)
+        size, target = sum(sum(files.values()) for _, files in groups), self._target(log)
+        saved = before - max(len(groups), size // target)
+        if before < self.wanted.small_files or saved <= self.wanted.small_share * (len(live) - saved):
+            return ""
+        return f"{before:,} of {len(live):,} data files are small ({format_size(size)}), and can become {before - saved:,}"
+
+    def _target(self, log: Log) -> int:
+        return self.wanted.target or log.target() or 256 << 20
+
+    def plan(self) -> UpkeepReport:
+        """The report of a dry run."""
+        began = time.monotonic()
+        return UpkeepReport(self.dest.url, self.due(), dry_run=True, seconds=time.monotonic() - began)
+
+    def run(self, due: Mapping[str, str] | None = None, limit: float | None = None) -> UpkeepReport:
+        """Do what is due; what one service refuses hinders no other. `due` and `limit` are those of a loop."""
+        began, due = time.monotonic(), self.due() if due is None else due
+        limit = min((each for each in (self.wanted.limit, limit) if each is not None), default=None)
+        done, hindered, left = carry_out(due, self._services(left_over := list[str]()), limit, began)
+        return UpkeepReport(
+            self.dest.url, due, hindered, (*left, *left_over), compaction=done.get(COMPACT), checkpoint=done.get(CHECKPOINT, 0),
+            expired=done.get(EXPIRE), archived=done.get(ARCHIVE, 0), seconds=time.monotonic() - began,
+        )  # fmt: skip
+
+    def _services(self, left: list[str]) -> dict[str, Callable[[float | None], Any]]:
+        store = self.dest.store()
+
+        def merged(limit: float | None) -> Changed:
+            goes_on, found = _until(limit), list[Changed]()
+            log = Log(store).refresh()
+            while not found or (found[-1].jobs and self._small(log.refresh())):
+                if found and not goes_on():
+                    left.append(COMPACT)
+                    break
+                found.append(compact.compact(self.dest, self._target(log), most=TASKS))
+            return _sum(found)
+
+        def archived(limit: float | None) -> int:
+            log = Log(store).refresh()
+            moved = archiving.move(log, _until(limit))
+            if archiving.due(log):
+                left.append(ARCHIVE)
+            return moved
+
+        def checkpointed(_: float | None) -> int:
+            found = checkpoint.write(self.dest.runner, self.dest.url, self.dest.options, store)
+            return found.version if found else 0
+
+        def expired(_: float | None) -> ExpireReport:
+            return expire(store, retire.expiring(Log(store).refresh(), self.wanted.grace), self.wanted.grace)
+
+        return {COMPACT: merged, CHECKPOINT: checkpointed, EXPIRE: expired, ARCHIVE: archived}
+
+    def repeat(self, times: Again) -> UpkeepReport:
+        """Run once, or again and again: what goes wrong in a run is told, and the next one tries again. The last report."""
+        return repeat(self.run, lambda why: UpkeepReport(self.dest.url, hindered={"all": why}), times, self.dest.bars.show)
+
+
+def _until(limit: float | None) -> Callable[[], bool]:
+    end = None if limit is None else time.monotonic() + limit
+    return lambda: end is None or time.monotonic() < end
+
+
+def _sum(found: list[Changed]) -> Changed:
+    """What several jobs have changed, one after the other."""
+    counts = ("removed", "removed_bytes", "written", "written_bytes", "carried", "superseded")
+    sums = {name: sum(getattr(each, name) for each in found) for name in counts}
+    return dataclasses.replace(
+        found[-1], jobs=tuple(job for each in found for job in each.jobs), seconds=sum(each.seconds for each in found), **sums
+    )  # fmt: skip
+
+
+class Upkeep:
+    """The upkeep beside a loop, by its name (see `engine.upkeep`)."""
+
+    def wanted(self, maintain: object, *, loops: bool) -> Wanted | None:
+        """The settings of `maintain=`: True, False, or a few; left out it is True of a loop."""
+        if maintain is None or isinstance(maintain, bool):
+            return Wanted() if (loops if maintain is None else maintain) else None
+        if not isinstance(maintain, Mapping) or not set(maintain) <= set(SETTINGS):
+            raise UsageError(f"maintain takes True, False, or a mapping with some of {', '.join(SETTINGS)}, and not {quoted(maintain)}.")
+        return Wanted.of(**maintain)
+
+    def beside(self, wanted: Wanted, request: Request, runner: Runner, bars: Progress) -> Beside:
+        """What to do after each run."""
+        return Beside(request, runner, bars, wanted)
+
+
+class Beside:
+    """The upkeep of a call that runs again and again: after a run, where enough was committed since the last look.
+
+    It is given a tenth of the time that the call has taken. Whatever goes wrong in it is told, in the progress and in the report, and the
+    run stands.
+    """
+
+    def __init__(self, request: Request, runner: Runner, bars: Progress, wanted: Wanted) -> None:
+        dest = Dest(request.dest, request.dest_options, runner, bars, request.identity.committer)
+        self._work, self._bars = Maintaining(dest, wanted), bars
+        self._last, self._time, self._spent = outages.clock(), 0.0, 0.0
+        self._looked, self._jobs = float("-inf"), 0
+        self._told = tuple[str, ...]()
+
+    def __call__(self, report: Report) -> Report:
+        """The report of a run, with what upkeep could not do since the last time that it was tried."""
+        self._jobs += len(report.jobs)
+        now = outages.clock()
+        self._time += max(0.0, now - self._last)  # a clock may be set back
+        self._last = now
+        if self._looked > now:
+            self._looked = float("-inf")  # the clock was set back
+        if self._jobs and not self._bars.stopping and (self._jobs >= self._work.wanted.small_files or now - self._looked >= LOOK):
+            self._told, self._jobs, self._looked = self._tried(), 0, now
+        return dataclasses.replace(report, upkeep=self._told) if self._told else report
+
+    def _tried(self) -> tuple[str, ...]:
+        began = time.monotonic()
+        try:
+            due = self._work.due(Log(self._work.dest.store()))
+            if not due:
+                return ()
+            spare = SHARE * self._time - self._spent
+            if spare <= 0:
+                return self._told  # another time
+            found = self._work.run(due, spare)
+            hindered = tuple(f"{name}: {why}" for name, why in found.hindered.items())
+        except Exception as e:  # whatever it is: the run that came before has gone well
+            hindered = (str(e) if isinstance(e, QuireError) else f"{type(e).__name__}: {e}",)
+        finally:
+            self._spent += time.monotonic() - began
+        for why in hindered:
+            self._bars.say(f"upkeep was hindered: {why} The run stands, and the next upkeep tries again.", always=True)
+        return hindered
+
+
+@all_interruptible
+class Maintained:
+    """The upkeep of a ledger's destination."""
+
+    _url: str
+    _options: Mapping[str, Any] | None
+    _store: Store
+
+    def refresh(self) -> Any:
+        """Read the log to its tip."""
+        raise NotImplementedError
+
+    def maintain(
+        self, *, small_files: int = 20, small_share: float = 0.1, target_size: str | int | None = None, grace: str | float = "1 day",
+        time_limit: str | float | None = None, every: str | float | None = None, max_runs: int | None = None, dry_run: bool = False,
+        spark: Any = None, committer: str = "auto", progress: bool | Callable[[ProgressEvent], object] = True,
+    ) -> UpkeepReport:  # fmt: skip
+        """Do what is due at the destination, beside whoever reads and writes. Loops (`every=`) do it by themselves, so this is for cron.
+
+            ledger.maintain(dry_run=True).due
+            ledger.maintain(time_limit="10 min")
+
+        "compact" merges small files into files of `target_size`, "expire" ends versions that are older than what is kept and deletes what
+        only they need, "checkpoint" merges the ledger, "archive" moves entries of the log that no version needs into objects of ten
+        thousand. Of a table, the last two: `Table.maintain` does the rest.
+
+        small_files   compact once so many small files can become fewer,
+        small_share   and these are more than so many times the others
+        target_size   of a data file; left out: that of the last run
+        grace         versions that were the newest one within this time stay readable, and so do those that pins and exports hold, or
+                      `keep_versions` keeps
+        time_limit    begin nothing more after so long in a run ("10 min", or seconds)
+        every, max_runs  again and again, "10 min" apart, until a signal or `max_runs`; a run that fails is told, and the next tries again
+        dry_run       True: do nothing, and say what is due
+        spark, committer, progress   as in `quire.consolidate`
+
+        What is refused, or a store cannot do, hinders nothing else, and is named in the report; a call that was killed is gone on with by
+        the next one. Returns an `UpkeepReport`. Raises UsageError for wrong arguments.
+        """
+        wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit), again(every, max_runs)
+        work = Maintaining(Dest(self._url, self._options, runner_of(spark, self._store), Progress(progress), committer), wanted)
+        found = work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
+        self.refresh()
+        return found
