@@ -1,7 +1,7 @@
 """A loop that runs for a year, every five minutes, on a store in memory and a clock that turns by itself: what grows from month to month.
 
-    python tests/benchmarks/loop_year.py                  (an hour or two)
-    python tests/benchmarks/loop_year.py --runs 8760      (a tenth of it: twelve times 730 runs)
+    python tests/benchmarks/loop_year.py                          (most of a day)
+    python tests/benchmarks/loop_year.py --scale 50               (half an hour: a fiftieth of the runs, and of what is due after so many)
 
 Each run finds one new small file and commits it; the source keeps its files for two days. The loop maintains its destination as it does
 everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how long it takes to open it and to plan,
@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +27,8 @@ from common import Verdict, arguments, load, machine, median, table
 
 SOURCE, DEST = "memory://year-in", "memory://year-out"
 EVERY, KEPT = 300.0, 2 * 86400.0  # seconds from run to run, and until the source drops a file
-SIZE, TARGET = 200, 20_000  # bytes of a file, and of a data file
+SIZE, TOGETHER = 200, 100  # bytes of a file; so many files fill a data file
+YEAR = 105_120  # runs
 OPEN, FLAT, IDEAL, SHARE = 0.5, 0.1, 1.2, 0.1  # seconds; month 12 by month 1; data files by the ideal number; upkeep by all work
 LAST = 200  # runs of a month whose requests are counted
 
@@ -63,8 +64,10 @@ class Objects(dict[str, tuple[bytes, int]]):
 class Clock(threading.Event):
     """Time that passes where the loop waits; then the next file comes. It is also what ends the loop."""
 
-    def __init__(self, runs: int, months: int) -> None:
+    def __init__(self, runs: int, scale: int) -> None:
         super().__init__()
+        self.every, months = EVERY * scale, 12
+        self.target = SIZE * max(10, TOGETHER // scale)
         self.now, self.runs, self.month = datetime(2026, 1, 1, tzinfo=UTC).timestamp(), runs, max(1, runs // months)
         self.done, self.rows, self.requests, self.per_run = 0, list[Month](), Counter[str](), list[int]()
         self.began, self.upkeep, self.looking = time.monotonic(), 0.0, 0.0
@@ -83,9 +86,9 @@ class Clock(threading.Event):
             self.rows.append(Month(self))
             print(self.rows[-1].line(), flush=True)
             self.looking += time.monotonic() - began
-        self.now += timeout or 0.0
+        self.now += self.every
         self.requests.clear()
-        return self.done >= self.runs or not self.arrive()
+        return self.is_set() or self.done >= self.runs or not self.arrive()
 
     def arrive(self) -> bool:
         """A file comes, and an old one goes."""
@@ -93,9 +96,9 @@ class Clock(threading.Event):
 
         store, at = connect(SOURCE, None), datetime.fromtimestamp(self.now, UTC)
         store.put(f"{at:%Y-%m-%d}/{self.done:08}.txt", b"x" * (SIZE - 10) + b"%09d\n" % self.done)
-        old = datetime.fromtimestamp(self.now, UTC) - timedelta(seconds=KEPT)
-        gone = self.done - int(KEPT / EVERY)
+        gone = self.done - int(KEPT / self.every)
         if gone >= 0:
+            old = datetime.fromtimestamp(self.now - int(KEPT / self.every) * self.every, UTC)
             store.remove(f"{old:%Y-%m-%d}/{gone:08}.txt")
         return True
 
@@ -115,11 +118,13 @@ class Month:
         self.kinds = Counter("/".join(name.split("/")[:2]) if name.startswith("_quire/") else "data" for name in there)
         self.held = (_resident() - sum(len(value[0]) for value in objects.values())) / 1e6
         self.requests = median(clock.per_run)
-        self.ratio = self.kinds["data"] / (clock.done * SIZE / TARGET)
+        self.ratio = self.kinds["data"] / (clock.done * SIZE / clock.target)
         worked = time.monotonic() - clock.began - clock.looking
         self.share, self.run_ms = clock.upkeep / worked, 1e3 * (worked - clock.upkeep) / clock.done
         self.open, ledger = _timed(lambda: quire.Ledger(DEST))
-        self.plan, plan = _timed(lambda: quire.plan(SOURCE, DEST, target_size=TARGET, spark=quire.LocalRunner(), progress=False))
+        self.plan, plan = _timed(
+            lambda: quire.plan(SOURCE, DEST, target_size=f"{clock.target} B", spark=quire.LocalRunner(), progress=False)
+        )
         plan.discard()
         assert ledger.summary().files == clock.done, (ledger.summary().files, clock.done)
 
@@ -180,6 +185,17 @@ def simulated(clock: Clock) -> None:
     maintaining.Beside._tried = timed  # type: ignore[method-assign]
 
 
+def scaled(scale: int) -> None:
+    """Let be due after a part of the entries what is due after all of them."""
+    from quire.commit import archive
+    from quire.coverage import checkpoint
+    from quire.ledger import maintaining
+
+    archive.BLOCK //= scale
+    archive.GROUP = min(archive.GROUP, archive.BLOCK)
+    checkpoint.ENTRIES, checkpoint.SEGMENTS, maintaining.VERSIONS = (max(100, 1_000 // scale),) * 3
+
+
 def _counted(real: Any, name: str, clock: Clock) -> Any:
     def call(self: Any, *args: Any, **options: Any) -> Any:
         if self.url == DEST:
@@ -191,14 +207,15 @@ def _counted(real: Any, name: str, clock: Clock) -> Any:
 
 def main() -> int:
     """Run it, and look at what has grown."""
-    args = arguments(__doc__ or "", runs={"type": int, "default": 105_120}, months={"type": int, "default": 12})
+    args = arguments(__doc__ or "", runs={"type": int, "default": 0}, scale={"type": int, "default": 1})
     print(f"{machine()}; load {load()}", flush=True)
     import quire
 
-    clock, verdict = Clock(args.runs, args.months), Verdict()
+    clock, verdict = Clock(args.runs or YEAR // args.scale, args.scale), Verdict()
     simulated(clock)
+    scaled(args.scale)
     clock.arrive()
-    quire.consolidate(SOURCE, DEST, every=EVERY, stop=clock, target_size=TARGET, spark=quire.LocalRunner(), progress=False)
+    quire.consolidate(SOURCE, DEST, every=EVERY, stop=clock, target_size=f"{clock.target} B", spark=quire.LocalRunner(), progress=False)
     first, last = clock.rows[0], clock.rows[-1]
     rows = [
         (m.number, f"{m.runs:,}", f"{m.objects:,}", f"{m.kinds['_quire/log']:,}", f"{m.kinds['data']:,}", f"{m.ratio:.2f}", f"{m.open:.3f}",

@@ -601,7 +601,7 @@ def test_a_commit_whose_splits_lie_together_leaves_whole_though_it_is_merged(kin
         ledger.forget(f"{SOURCE}/1/a.txt", **HERE)
     with pytest.raises(QuireError, match="commit 3"):
         ledger.forget(file=before[2]["data_file"][1], **HERE)
-    assert ledger.compact(**HERE).jobs == ()
+    assert ledger.compact("1 B", **HERE).jobs == (), "none is small"
     assert ledger.forget(f"{SOURCE}/1", **HERE).files_out == 2
     assert ids() == [0, 1]
     merge()

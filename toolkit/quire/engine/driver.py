@@ -276,7 +276,7 @@ class _Call:
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             outstanding=listed.later.files if self.bars.stopping else 0, quarantined_before=self.quarantined, instant=done.instant,
             superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), early=stats.early,
-            gaps=(), gap_count=0, retried=0, retried_taken=0, given_up=(), given_up_count=0,
+            gaps=(), gap_count=0, retried=0, retried_taken=0, given_up=(), given_up_count=0, upkeep=(),
         )  # fmt: skip
 
 
