@@ -27,6 +27,7 @@ import quire
 import sim
 from gathering import tar, zipped
 from quire import committers, storage
+from quire.commit import archive
 from quire.engine import driver, request
 from quire.errors import StorageError
 from quire.progress import Progress
@@ -621,6 +622,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="changes only, and samples")
     chosen = parser.parse_args(arguments)
+    archive.BLOCK = 4  # of the log's entries, so that short ones are archived, too
     began = os.times()
     print(Line.header(), flush=True)
     found: list[Line] = []

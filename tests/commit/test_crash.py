@@ -14,6 +14,7 @@ import pytest
 
 import sim
 from matrix import COMMITTERS, KINDS, PIPELINES, cases
+from quire.commit import archive
 from sim import ways
 from sim.ways import Case, Scenario
 
@@ -64,7 +65,8 @@ def plain(case: Case) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
+def _empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(archive, "BLOCK", 4)  # of the log's entries, so that short ones are archived, too
     sim.forget_all()
     yield
     sim.forget_all()
@@ -127,6 +129,13 @@ def test_crash_while_sources_are_deleted(case: Case) -> None:
 def test_crash_while_a_checkpoint_is_written_or_read(case: Case) -> None:
     """Dead at a change: the next one reads the same, with a checkpoint that counts, or with one that was cut off."""
     for scenario in sample(ways.crashes(case.fill(), reads=False), 30, seed=7):
+        scenario()
+
+
+@pytest.mark.parametrize("case", [*cases(["maintain"], ["rename"], ["hdfs"]), *slow(*cases(["maintain"], ["upload"], ["s3"]))], ids=plain)
+def test_crash_in_upkeep(case: Case) -> None:
+    """Dead at a change of a compaction, a checkpoint, an expiry or an archive, or a wrong answer there: a sample of all."""
+    for scenario in [*sample(ways.crashes(case.fill(), reads=False), 30, seed=7), *sample(ways.answers(case), 15, seed=8)]:
         scenario()
 
 

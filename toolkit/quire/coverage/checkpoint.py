@@ -31,6 +31,7 @@ from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import live, totals
 from quire.errors import QuireError
 from quire.spark.runner import Failure, Runner
+from quire.storage import Entry as File
 from quire.storage import Store, connect, remove_all
 
 PIECE_ROWS = 500_000  # about that many in a piece: some 150 MB of a task's memory
@@ -240,6 +241,13 @@ def _with_folders(rows: pa.Table, folders: dict[str, str]) -> pa.Table:
 
 
 # ----------------------------------------------------------------------------------------------------------------------- sweep
+def outdated(log: Log, grace: float) -> int:
+    """How many checkpoints `sweep` would delete, with what they have merged, as another stands for them since `grace` seconds."""
+    young = (time.time() - grace) * 1e9
+    heads = ((e, names.checkpoint_of_head(e.name)) for e in log.store.scan(names.CHECKPOINTS) if isinstance(e, File))
+    return max(0, sum(head is not None and head[0] <= log.expired() and e.modified <= young for e, head in heads) - 1)
+
+
 def sweep(store: Store, grace: float = GRACE) -> int:
     """Delete older checkpoints, pieces that no head names, and merged segments, once no readable version needs them; how many.
 

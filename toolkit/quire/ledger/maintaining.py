@@ -120,6 +120,8 @@ class Maintaining:
             before = log.expired()
             if log.tip - before >= VERSIONS and (gone := retire.expiring(log, self.wanted.grace) - before) >= VERSIONS:
                 yield EXPIRE, f"{gone:,} versions are older than what is kept"
+            elif merged := checkpoint.outdated(log, self.wanted.grace):
+                yield EXPIRE, f"{merged:,} checkpoints, and what they have merged, are older than what is kept"
         if checkpoint.due(log):
             yield CHECKPOINT, f"{log.tip - log.merged:,} entries since the last one"
         if entries := archiving.due(log):
