@@ -381,7 +381,7 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
     assert ledger.verify(spark=HERE).data_files == 2
     assert ledger.verify(spark=HERE).ok
     assert ledger.inspect.history()["verb"][0] == "claim"
-    assert ledger.compact(spark=HERE, **QUIET).jobs == ()
+    assert ledger.compact("1 B", spark=HERE, **QUIET).jobs == (), "none is small"
     with refused(RefusedError, 2, "commit 1", "where='commit = 1'"):
         ledger.forget(source / "d0/f0000.txt", spark=HERE, **QUIET)
     assert ledger.forget(source, spark=HERE, **QUIET).files_out == 3

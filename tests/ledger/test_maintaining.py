@@ -366,3 +366,37 @@ def test_rows_of_which_the_ledger_knows_the_place_are_not_sorted(tmp_path: Path)
     dest = runs(tmp_path, 0, 3)
     with refused(UsageError, 2, "sort_by= is for Parquet whose rows belong to their commit"):
         Ledger(dest).compact("1 MiB", sort_by="n", **HERE)
+
+
+def claimed(tmp_path: Path, write_one: Any, n: int = 3) -> Path:
+    """Claims whose blocks write a file each."""
+    ledger = Ledger(tmp_path / "out", create=True)
+    for i in range(n):
+        write(tmp_path / "in", {f"f{i}.txt": b"x"})
+        with ledger.claim(tmp_path / "in", **HERE) as c:
+            folder = Path(c.path.removeprefix("file://"))
+            folder.mkdir(parents=True, exist_ok=True)
+            write_one(folder, i)
+    return tmp_path / "out"
+
+
+def test_parquet_of_claims_is_merged_but_for_what_cannot_be_written_again(tmp_path: Path) -> None:
+    def one(folder: Path, i: int) -> None:
+        at = pa.array([i * 3_600_000_000_000], pa.timestamp("ns"))
+        pa.parquet.write_table(pa.table({"path": [f"{i}"], "at": at}), folder / "a.parquet", use_deprecated_int96_timestamps=True)
+
+    dest = claimed(tmp_path, one)
+    done = Ledger(dest).compact("64 KiB", **HERE)
+    assert (done.removed, done.written) == (3, 1)
+    (path,) = dest.glob("*.parquet")
+    table = pa.parquet.read_table(path)
+    assert table.schema.field("at").type == pa.timestamp("us", "UTC"), "an instant, as Spark reads it"
+    assert [at.hour for at in table.column("at").to_pylist()] == [0, 1, 2]
+    assert Ledger(dest).verify(spark=LocalRunner()).ok
+
+
+def test_text_of_claims_stays_as_it_is(tmp_path: Path) -> None:
+    """It may begin with a header."""
+    dest = claimed(tmp_path, lambda folder, i: (folder / "a.csv").write_text(f"id\n{i}\n"))
+    assert Ledger(dest).compact("64 KiB", **HERE).jobs == ()
+    assert "compact" not in Ledger(dest).maintain(dry_run=True, **SOON, **HERE).due

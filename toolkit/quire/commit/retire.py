@@ -126,7 +126,7 @@ def due(log: Log, time: str, *, asked: bool = False) -> Entry | None:
 
 def expiring(log: Log, grace: float) -> int:
     """The first version that stays readable, where all end that nobody wished to keep and that were superseded `grace` seconds ago."""
-    until = log.settled_version(min([log.tip, *needed(log)]))
+    until = log.settled_version(min((log.tip, *needed(log))))
     return max(log.expired(), min(_first_kept(log, until), _newest_before(log, until, grace)))
 
 
