@@ -54,10 +54,11 @@ class Archive:
     def entries(self, numbers: range) -> Iterator[bytes]:
         """Archived entries, as they stood in the log."""
         for number in numbers:
-            first, held = number - (number - 1) % GROUP, self._held
+            last, held = last_of(number), self._held
+            group = (number - 1) % BLOCK // GROUP
+            first = last - BLOCK + 1 + group * GROUP
             if held[0] != first:
-                last = last_of(number)
-                table = self._read(last, ["version", "entry"], [(first - 1) % BLOCK // GROUP])
+                table = self._read(last, ["version", "entry"], [group])
                 if table.column("version").to_pylist() != list(range(first, min(first + GROUP, last + 1))):
                     raise damaged(self.store, last, ValueError("it holds other entries than its name says"))
                 held = self._held = first, table.column("entry").to_pylist()
