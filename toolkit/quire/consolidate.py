@@ -141,7 +141,7 @@ def consolidate(
     made = into(build(source, dest, waits=every is not None, **settings), operation)
     runner = runner_of(spark, made.store(), made.roots)
     if made.selection.schema:
-        return checked(made, gather_by_schema(made, runner, bars))
+        return checked(made, gather_by_schema(made, runner, bars, times.maintain))
     return repeat(made, runner, bars, times, stop=stop)
 
 

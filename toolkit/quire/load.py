@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from quire.arguments import ROWS, count, flag, parse_target, refuse_needless
@@ -229,8 +230,8 @@ def load(
         def one(topic: str) -> LoadCall:
             return check(f"{kafka.SCHEME}{asked.servers}/{topic}", dest_of(dest, topic), transform, every=every, **settings)
 
-        topics = ByTopic(asked, dest, one, bars, quarantines=call.request.max_quarantined is not None)
-        found = repeat(call.request, runner, bars, times, stop=stop, run=topics.run)
+        topics = ByTopic(asked, dest, one, bars, quarantines=call.request.max_quarantined is not None, maintain=times.maintain)
+        found = repeat(call.request, runner, bars, replace(times, maintain=None), stop=stop, run=topics.run)
         assert isinstance(found, TopicsReport)
         return found.complete()
     found = repeat(call.request, runner, bars, times, functools.partial(call.decided, bars), call.told, stop)

@@ -11,7 +11,7 @@ from typing import Any
 from quire.commit import names
 from quire.commit.held import Held
 from quire.commit.log import Log
-from quire.engine import kinds
+from quire.engine import kinds, upkeep
 from quire.engine.driver import check_found, gather
 from quire.engine.report import Report
 from quire.engine.request import Request
@@ -64,8 +64,11 @@ class SplitReport(Report):
         return {**super().as_dict(), "reports": {name: report.as_dict() for name, report in self.reports.items()}}
 
 
-def gather_by_schema(request: Request, runner: Runner, bars: Progress) -> SplitReport:
-    """Gather what is new of each schema into its own destination, one after the other. A killed call goes on with each of them."""
+def gather_by_schema(request: Request, runner: Runner, bars: Progress, maintain: Any = None) -> SplitReport:
+    """Gather what is new of each schema into its own destination, one after the other. A killed call goes on with each of them.
+
+    `maintain`: how each of them is maintained (see `upkeep.wanted`).
+    """
     store = request.store()
     with about("dest"):
         if store.is_folder() and store.is_folder(names.STATE):
@@ -75,7 +78,10 @@ def gather_by_schema(request: Request, runner: Runner, bars: Progress) -> SplitR
     found = _looked(_of(request, UNREADABLE), runner, bars)
     # What was unreadable before is not new, and a killed call may have left it to be published.
     aside = {UNREADABLE} if not found or store.is_folder(f"{UNREADABLE}/{names.STATE}") else set[str]()
-    reports = {name: gather(_of(request, name), runner, bars) for name in sorted(found.keys() | aside)}
+    reports = dict[str, Report]()
+    for name in sorted(found.keys() | aside):
+        each = _of(request, name)
+        reports[name] = upkeep.beside(maintain, each, runner, bars)(gather(each, runner, bars))
     return _together(plain(request.dest), reports, found)
 
 

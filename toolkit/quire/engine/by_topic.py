@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from quire.commit import names
-from quire.engine import loop, outages
+from quire.engine import loop, outages, upkeep
 from quire.engine.by_schema import added_up
 from quire.engine.driver import gather
 from quire.engine.loader import LoadCall, none_matches
-from quire.engine.report import LoadReport
+from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
 from quire.errors import AllQuarantined, QuireError, TopicsFailed, UsageError, about, hide, scrub
 from quire.progress import Progress
@@ -115,6 +115,7 @@ class _Topic:
 
     call: LoadCall | None = None
     run: loop.Run = gather  # as long as it has a call
+    keep_up: Callable[[Report], Report] | None = None
     report: LoadReport | None = None
     error: QuireError | None = None
     patience: Patience | None = None
@@ -127,12 +128,14 @@ class ByTopic:
     asked   the brokers, and the topics that are asked for
     make    the checked call of one topic
     quarantines   whether a topic may have all of its records quarantined
+    maintain      how each destination is maintained (see `upkeep.wanted`)
     """
 
     def __init__(
-        self, asked: Topics, dest: str | os.PathLike[str], make: Callable[[str], LoadCall], bars: Progress, *, quarantines: bool
-    ) -> None:
-        self.asked, self.dest, self.make, self.bars, self.quarantines = asked, dest, make, bars, quarantines
+        self, asked: Topics, dest: str | os.PathLike[str], make: Callable[[str], LoadCall], bars: Progress, *, quarantines: bool,
+        maintain: Any = None,
+    ) -> None:  # fmt: skip
+        self.asked, self.dest, self.make, self.bars, self.quarantines, self.maintain = asked, dest, make, bars, quarantines, maintain
         self.topics = dict[str, _Topic]()
 
     def run(self, _: Request, runner: Runner, __: Progress, *, waits: bool) -> TopicsReport:
@@ -168,7 +171,9 @@ class ByTopic:
             if one.call is None:
                 one.call = self.make(topic)
                 one.run = loop.one(partial(one.call.decided, self.bars), one.call.told)
+                one.keep_up = one.keep_up or upkeep.beside(self.maintain, one.call.request, runner, self.bars)
             report = one.run(one.call.request, runner, self.bars, waits=waits)
+            report = one.keep_up(report) if one.keep_up else report
             assert isinstance(report, LoadReport)
             one.report = report
             if not self.quarantines:

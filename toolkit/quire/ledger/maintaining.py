@@ -77,6 +77,21 @@ class UpkeepReport(Maintenance):
         return rows
 
 
+class Budget:
+    """The time that upkeep has beside a call: a share of the call's own, whatever number of destinations it has."""
+
+    def __init__(self) -> None:
+        self._last, self._time, self.spent = outages.clock(), 0.0, 0.0
+
+    @property
+    def spare(self) -> float:
+        """Seconds that are left now."""
+        now = outages.clock()
+        self._time += max(0.0, now - self._last)  # a clock may be set back
+        self._last = now
+        return SHARE * self._time - self.spent
+
+
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """The arguments of a call, checked: spans in seconds, sizes in bytes (0: that of the last run)."""
@@ -86,6 +101,7 @@ class Wanted:
     target: int = 0
     grace: float = checkpoint.GRACE
     limit: float | None = None
+    budget: Budget = dataclasses.field(default_factory=Budget, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -233,7 +249,7 @@ class Beside:
     def __init__(self, request: Request, runner: Runner, bars: Progress, wanted: Wanted) -> None:
         dest = Dest(request.dest, request.dest_options, runner, bars, request.identity.committer)
         self._work, self._bars = Maintaining(dest, wanted), bars
-        self._last, self._time, self._spent = outages.clock(), 0.0, 0.0
+        self._budget = wanted.budget
         self._looked, self._jobs = float("-inf"), 0
         self._told = tuple[str, ...]()
 
@@ -241,8 +257,6 @@ class Beside:
         """The report of a run, with what upkeep could not do since the last time that it was tried."""
         self._jobs += len(report.jobs)
         now = outages.clock()
-        self._time += max(0.0, now - self._last)  # a clock may be set back
-        self._last = now
         if self._looked > now:
             self._looked = float("-inf")  # the clock was set back
         if self._jobs and not self._bars.stopping and (self._jobs >= self._work.wanted.small_files or now - self._looked >= LOOK):
@@ -255,15 +269,14 @@ class Beside:
             due = self._work.due(Log(self._work.dest.store()))
             if not due:
                 return ()
-            spare = SHARE * self._time - self._spent
-            if spare <= 0:
+            if (spare := self._budget.spare) <= 0:
                 return self._told  # another time
             found = self._work.run(due, spare)
             hindered = tuple(f"{name}: {why}" for name, why in found.hindered.items())
         except Exception as e:  # whatever it is: the run that came before has gone well
             hindered = (str(e) if isinstance(e, QuireError) else f"{type(e).__name__}: {e}",)
         finally:
-            self._spent += time.monotonic() - began
+            self._budget.spent += time.monotonic() - began
         for why in hindered:
             self._bars.say(f"upkeep was hindered: {why} The run stands, and the next upkeep tries again.", always=True)
         return hindered
