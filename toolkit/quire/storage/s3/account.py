@@ -19,6 +19,7 @@ from quire.errors import UsageError, choose, scrub
 from quire.packaging import install
 from quire.storage.options import names, shared, spelled
 from quire.storage.s3.errors import explained
+from quire.storage.s3.listing import take_over
 
 PARALLEL = 32  # connections of one client
 CONNECT, SILENCE = 10.0, 60.0  # seconds until a connection is made, and without a byte
@@ -131,6 +132,7 @@ class S3Account:
             made = session.client("s3", config=config, **({**kwargs, "region_name": region} if region else kwargs))
         except (BotoCoreError, TypeError, ValueError) as e:
             raise explained("cannot reach S3", e, self.host, "") from e
+        take_over(made)
         if self.pays:
             made.meta.events.register("before-call.s3", _pays)
         return made

@@ -9,6 +9,7 @@ from typing import Any
 
 from quire.storage.objects import DELETING
 from quire.storage.retry import again
+from quire.storage.s3.listing import S3Page
 
 TOGETHER = 1000  # objects of a request, the most that the service takes
 # Answers of services that do not know the request, or want it otherwise.
@@ -30,11 +31,11 @@ def delete(keys: Sequence[str], batch: Callable[[dict[str, Any]], Any], one: Cal
         list(pool.map(one, alone))
 
 
-def delete_below(pages: Iterable[Any], own: str, batch: Callable[[dict[str, Any]], Any], one: Callable[[str], None]) -> None:
+def delete_below(pages: Iterable[S3Page], own: str, batch: Callable[[dict[str, Any]], Any], one: Callable[[str], None]) -> None:
     """All that `pages` of a listing show below the directory `own`, and the directory."""
     folders = {own}
     for page in pages:
-        keys = [found["Key"] for found in page.get("Contents", ())]
+        keys = [found.name for found in page.objects]
         delete(keys, batch, one)
         for key in keys:
             while len(key := key.rstrip("/").rpartition("/")[0] + "/") > len(own):

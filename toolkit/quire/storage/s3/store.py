@@ -26,6 +26,7 @@ from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3.account import account, normalise, parts
 from quire.storage.s3.errors import code_of, explained
+from quire.storage.s3.listing import S3Page, page_of, pages
 from quire.storage.s3.upload import Pieces, S3Upload
 
 __all__ = ["S3Store", "normalise", "opened"]
@@ -39,8 +40,7 @@ _TAKEN, _GONE = ("PreconditionFailed", "412"), ("NoSuchKey", "404")
 _CHANGED = (*_GONE, *_TAKEN)
 # Where the next page of a listing begins: the arguments, each of which is in the page before as `Next…`.
 _MARKS = {
-    "list_objects_v2": ("ContinuationToken",), "list_multipart_uploads": ("KeyMarker", "UploadIdMarker"),
-    "list_parts": ("PartNumberMarker",),
+    "list_multipart_uploads": ("KeyMarker", "UploadIdMarker"), "list_parts": ("PartNumberMarker",),
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ class S3Store(Objects):
         return None if self._cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
-        return bool(self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1).get("Contents"))
+        return bool(self._listed("look up", name, Prefix=self._below(name), MaxKeys=1).objects)
 
     def _paged(self, operation: str, doing: str, name: str, **asked: Any) -> Iterator[Any]:
         """The pages of a listing; one that fails is asked for again, not those before it. They end where an upload is gone."""
@@ -109,12 +109,20 @@ class S3Store(Objects):
             yield page
             if not page.get("IsTruncated"):
                 return
-            asked.pop("StartAfter", None)
             asked |= {mark: page[f"Next{mark}"] for mark in _MARKS[operation]}
             page = again(ask)
 
-    def _pages(self, folder: str, **asked: Any) -> Iterator[Any]:
-        return self._paged("list_objects_v2", "list", folder, Prefix=self._below(folder), **asked)
+    def _listed(self, doing: str, folder: str, **asked: Any) -> S3Page:
+        return page_of(self._do("list_objects_v2", doing, folder, **asked), f"cannot {doing} {self.shown(folder)}", self.account.host)
+
+    def _pages(self, folder: str, **asked: Any) -> Iterator[S3Page]:
+        begun = {name: value for name, value in asked.items() if name != "StartAfter"}
+
+        def ask(token: str) -> S3Page:
+            more = {**begun, "ContinuationToken": token} if token else asked
+            return self._listed("list", folder, Prefix=self._below(folder), **more)
+
+        return pages(ask)
 
     def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
         """The pages of one level from about `after` on: the last parts of names, and what they are."""
@@ -123,8 +131,8 @@ class S3Store(Objects):
         if self._in_order and slices.plain(after) and (before := slices.just_before(after)):
             asked["StartAfter"] = below + before
         for page in self._pages(folder, **asked):
-            files = ((found["Key"], self._entry(found)) for found in page.get("Contents", ()))
-            yield slices.level(below, len(self.root), (found["Prefix"] for found in page.get("CommonPrefixes", ())), files)
+            files = ((found.name, self._entry(found)) for found in page.objects)
+            yield slices.level(below, len(self.root), page.prefixes, files)
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         if self._in_order:
@@ -134,14 +142,14 @@ class S3Store(Objects):
     def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
         return slices.first_of(self._level(folder, after, most), after, most) if self._in_order else None
 
-    def _entry(self, found: Any) -> Entry:
-        return Entry(found["Key"][len(self.root) :], found["Size"], found["ETag"].strip('"'), _moment(found["LastModified"]))
+    def _entry(self, found: Entry) -> Entry:
+        return Entry(found.name[len(self.root) :], found.size, found.version, found.modified)
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         for page in self._pages(folder):
-            for found in page.get("Contents", ()):
+            for found in page.objects:
                 entry = self._entry(found)
-                if not self._cut_off(entry) and (entry.size or not found["Key"].endswith("/")):  # that of the root has no name here
+                if not self._cut_off(entry) and (entry.size or not found.name.endswith("/")):  # that of the root has no name here
                     yield entry
 
     def _cut_off(self, entry: Entry) -> bool:
@@ -291,7 +299,7 @@ class S3Store(Objects):
 
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root.encode()), LONGEST)
-        self._do("list_objects_v2", "write below", "", Prefix=self.root, MaxKeys=1)
+        self._listed("write below", "", Prefix=self.root, MaxKeys=1)
 
     def remove_if(self, name: str, version: str) -> bool:
         """A look before, too: not every service that speaks S3 knows the condition. In a bucket with versions the object is only hidden."""
