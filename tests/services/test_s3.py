@@ -194,9 +194,9 @@ def test_many_are_read_where_single_requests_go(bucket: str, options: dict[str, 
 def test_the_signature_is_botocores(token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     who = S3Account({"key": "k", "secret": MARK, "token": token, "endpoint_url": "http://host:1"})
     moment = time.gmtime(1_790_000_000)
-    monkeypatch.setattr(s3_read.time, "gmtime", lambda: moment)
+    monkeypatch.setattr(s3_read.time, "gmtime", lambda *_: moment)
     path = "/bucket/a%20b/%C3%BC"
-    ours = s3_read.Signer(who, who.place("bucket")).headers(path)
+    ours = dict(line.split(": ", 1) for line in s3_read.Signer(who, who.place("bucket")).headers(path).splitlines())
     request = AWSRequest("GET", f"http://host:1{path}", headers={"x-amz-content-sha256": ours["x-amz-content-sha256"]})
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda **_: dt.datetime.fromtimestamp(1_790_000_000, dt.UTC))
     S3SigV4Auth(who.credentials(), "s3", "us-east-1").add_auth(request)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Any
 
 import pytest
@@ -32,39 +35,73 @@ def well(request: ReadRequest, tries: int) -> None:
 
 
 class Service:
-    """Counts what is asked of it; `act` says what one request does."""
+    """Counts what is asked of it; `act` says what one request does: nothing, bytes, an error, or seconds until it is answered."""
 
     def __init__(self, act: Callable[[ReadRequest, int], Any] = well, delay: float = 0.0) -> None:
         self.act, self.delay = act, delay
-        self.now = self.most = self.opened = self.closed = 0
+        self.most = self.opened = self.closed = 0
         self.tries = dict[tuple[str, int], int]()
         self.began = list[float]()
+        self.coming = list[tuple[float, int, Any, ReadRequest, bool]]()
+        self.order = count()
 
-    async def fetch(self, request: ReadRequest) -> bytes:
-        self.now += 1
-        self.most = max(self.most, self.now)
-        self.began.append(time.monotonic())
+    @property
+    def now_asked(self) -> int:
+        return len(self.coming)
+
+    # As connections are used.
+    @property
+    def now(self) -> float:
+        return time.monotonic()
+
+    def send(self, ask: ReadRequest, token: Any) -> None:
+        self.began.append(self.now)
+        heappush(self.coming, (self.now + self.delay * random.random(), next(self.order), token, ask, False))
+        self.most = max(self.most, len(self.coming))
+
+    def wait(self, seconds: float) -> list[tuple[Any, Any]]:
+        assert seconds >= 0
+        until = self.now + min(seconds, 0.25)
+        if self.coming:
+            until = min(until, self.coming[0][0])
+        time.sleep(max(0.0, until - self.now))
+        found, now = list[tuple[Any, Any]](), self.now
+        while self.coming and self.coming[0][0] <= now:
+            came = self._answer(*heappop(self.coming))
+            found += [came] if came else []
+        return found
+
+    def _answer(self, due: float, order: int, token: Any, ask: ReadRequest, again: bool) -> tuple[Any, Any] | None:
+        if again:
+            return token, content(ask)
+        key = ask.name, ask.start
+        self.tries[key] = self.tries.get(key, 0) + 1
         try:
-            await asyncio.sleep(self.delay * random.random())
-            key = request.name, request.start
-            self.tries[key] = self.tries.get(key, 0) + 1
-            found = self.act(request, self.tries[key])
-            if asyncio.iscoroutine(found):
-                found = await found
-            return content(request) if found is None else found
-        finally:
-            self.now -= 1
+            found = self.act(ask, self.tries[key])
+        except Exception as e:
+            return token, e
+        if isinstance(found, float):
+            heappush(self.coming, (due + found, order, token, ask, True))
+            return None
+        return token, content(ask) if found is None else found
 
-    @asynccontextmanager
-    async def context(self) -> AsyncIterator[window.Fetch]:
+    def cancel(self, token: Any) -> None:
+        self.coming = [each for each in self.coming if each[2] is not token]
+        heapify(self.coming)
+
+    def close(self) -> None:
+        self.coming.clear()
+        self.closed += 1
+
+    def fetch(self, request: ReadRequest) -> Any:
+        return (yield request)
+
+    def connections(self) -> tuple[Any, Any]:
         self.opened += 1
-        try:
-            yield self.fetch
-        finally:
-            self.closed += 1
+        return self, self.fetch
 
     def read(self, wanted: Any, flight: int = 64) -> Iterator[tuple[ReadRequest, Any]]:
-        return window.read(wanted, self.context, flight)
+        return window.read(wanted, self.connections, flight)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +216,7 @@ def test_the_limit_comes_down_once_a_moment_and_slowly_up_again() -> None:
     most = list[int]()
 
     def act(request: ReadRequest, tries: int) -> None:
-        most.append(service.now)
+        most.append(service.now_asked + 1)
         if int(request.name[1:]) < 300 and tries == 1:
             raise Throttled("the service is busy")
 
@@ -202,13 +239,10 @@ def test_what_fails_for_the_moment_is_tried_again_in_its_place() -> None:
 def test_a_file_that_never_comes_is_set_aside_in_the_services_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "PATIENCE", 1.0)
 
-    async def slow(request: ReadRequest) -> None:
-        await asyncio.sleep(0.01)
-
     def act(request: ReadRequest, tries: int) -> Any:
         if request.name == "f00050":
             raise TransientError("the service did not manage it (500 InternalError sig=abcdef)")
-        return slow(request)
+        return 0.01
 
     found = dict(Service(act).read(requests(3000), 16))
     (aside,) = [data for data in found.values() if not isinstance(data, bytes)]
@@ -233,11 +267,8 @@ def test_a_service_that_is_away_sets_nothing_aside(monkeypatch: pytest.MonkeyPat
 def test_a_try_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "TRY", 0.2)
 
-    async def for_ever() -> None:
-        await asyncio.sleep(1000)
-
     def act(request: ReadRequest, tries: int) -> Any:
-        return for_ever() if request.name == "f00003" and tries == 1 else None
+        return math.inf if request.name == "f00003" and tries == 1 else None
 
     service = Service(act)
     assert [data for _, data in service.read(requests(10))] == [content(r) for r in requests(10)]
@@ -258,21 +289,16 @@ def test_any_other_error_ends_the_reading(error: Exception) -> None:
 
 
 def test_connections_that_cannot_be_made_are_an_error() -> None:
-    @asynccontextmanager
-    async def broken() -> AsyncIterator[window.Fetch]:
+    def broken() -> Any:
         raise StorageError("unknown host 'x'")
-        yield
 
     with pytest.raises(StorageError, match="unknown host"):
         list(window.read(requests(3), broken))
 
 
 def test_leaving_cancels_what_is_in_flight() -> None:
-    async def for_ever() -> None:
-        await asyncio.sleep(1000)
-
     def act(request: ReadRequest, tries: int) -> Any:
-        return for_ever() if request.name > "f00010" else None
+        return math.inf if request.name > "f00010" else None
 
     service = Service(act)
     answers = service.read(requests(1000))
@@ -280,8 +306,8 @@ def test_leaving_cancels_what_is_in_flight() -> None:
         next(answers)
     began = time.monotonic()
     answers.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - began < 2
-    assert (service.now, service.closed) == (0, 1)
+    assert time.monotonic() - began < 0.1
+    assert (service.now_asked, service.closed) == (0, 1)
 
 
 def test_a_source_of_requests_that_fails_is_heard() -> None:
@@ -302,16 +328,63 @@ def test_reading_works_where_a_loop_runs_already() -> None:
     assert asyncio.run(notebook()) == 1000
 
 
-def test_whatever_ends_the_loop_unseen_reaches_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cancelled(request: ReadRequest, tries: int) -> None:
-        raise asyncio.CancelledError  # as clients do when a connection of theirs goes down
-
-    with pytest.raises(TransientError, match="was cancelled"):
-        list(Service(cancelled).read(requests(3)))
-
+def test_whatever_goes_wrong_between_reaches_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> None:
         raise MemoryError("no room")
 
+    service = Service()
     monkeypatch.setattr(window._Engine, "_pump", fails)
     with pytest.raises(MemoryError, match="no room"):
-        list(Service().read(requests(3)))
+        list(service.read(requests(3)))
+    assert service.opened == service.closed
+
+
+def test_a_source_of_requests_that_is_slow_holds_up_no_answer() -> None:
+    given = list[int]()
+
+    def slow() -> Iterator[ReadRequest]:
+        for i, request in enumerate(requests(40)):
+            time.sleep(0.01)
+            given.append(i)
+            yield request
+
+    answers = Service(delay=0.005).read(slow())
+    next(answers)
+    assert len(given) < 10, "the first answer comes before all is known"
+    assert sum(1 for _ in answers) == 39
+
+
+def test_whoever_takes_long_over_an_answer_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """His time is not the service's: what has come meanwhile is no late answer, and no try has failed."""
+    monkeypatch.setattr(window, "BUDGET", 1000)
+    service = Service(delay=0.001)
+    for i, (request, data) in enumerate(service.read(requests(200), 8)):
+        assert data == content(request)
+        if i in (3, 50):
+            time.sleep(0.3)
+    assert set(service.tries.values()) == {1}
+
+
+def test_a_pause_when_nothing_waits_is_not_the_end() -> None:
+    """The service asks for time just when all that was asked for is answered, and there is more to ask for."""
+
+    def act(request: ReadRequest, tries: int) -> None:
+        if request.name == "f00007" and tries == 1:
+            raise Throttled("the service is busy", wait=0.3)
+
+    assert [r.name for r, _ in Service(act).read(requests(60), 1)] == [r.name for r in requests(60)]
+
+
+def test_a_reading_does_not_go_on_in_a_fork() -> None:
+    """Two processes would read from the same connections, and mix their answers."""
+    service = Service(delay=0.01)
+    answers = service.read(requests(100), 4)
+    next(answers)
+    if not (child := os.fork()):
+        try:
+            list(answers)
+        except StorageError as e:
+            os._exit(17 if "forked" in str(e) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    assert sum(1 for _ in answers) == 99

@@ -1,71 +1,66 @@
-"""Shared by stores that are reached by HTTP: connections for reading many objects, and the meaning of answers and errors."""
+"""Shared by stores that are reached by HTTP: whose certificates are believed, and the meaning of answers and errors."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
-import urllib.request
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal
 
-from quire.errors import TransientError, UsageError
-from quire.packaging import install
+from quire.errors import TransientError, UsageError, scrub
 
-CONNECT, SILENCE = 10.0, 30.0  # seconds until a connection is made, and without a byte
 BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))  # answers that may be others a moment later
 LONGEST_WAIT = 300.0  # seconds that a service may ask for
-LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 
-# The codes for a name that is unknown or has no address: the system's (not each system has each), and c-ares', which aiohttp may ask.
+# The system's codes for a name that is unknown or has no address; not each system has each.
 _UNKNOWN = tuple(getattr(socket, code) for code in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, code))
-_UNKNOWN_TO_CARES = ((1,), (4,), (8,))  # ENODATA, ENOTFOUND, EBADNAME
 
 # Why a request had no answer: the host's name is not known, or not just now; the other side speaks no TLS, or its certificate is not
 # believed; a proxy; nobody listens; no answer in time; the connection was lost.
 Unanswered = Literal["no host", "no name", "no tls", "no trust", "proxy", "nobody", "late", "lost"]
 
 
-def session(extra: str, *, trust: Any = True, silence: float = SILENCE, keepalive: float = 60, proxies: bool = True) -> Any:
-    """aiohttp's, for one call of `read_many`: as many connections as there are reads in flight, and bytes as they lie there.
+def trusted(verify: bool | str = True) -> ssl.SSLContext:
+    """The certificates that are believed: those of a file or directory, or whatever comes (False), or those of this machine.
 
-    `extra`: of quire's packages, to be named where aiohttp is missing. `trust`: what aiohttp takes as `ssl`.
+    The last are those that OpenSSL finds (SSL_CERT_FILE, SSL_CERT_DIR, then its own places), or else those of the package certifi.
     """
-    try:
-        import aiohttp
-    except ImportError as e:
-        raise UsageError(f"this store needs more packages: {install(extra)}") from e
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=keepalive, ttl_dns_cache=300, ssl=trust),
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence),
-        trust_env=proxies and bool(urllib.request.getproxies()),  # to ask for each request costs as much as the request
-    )
+    return _trusted(verify, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
-def span(size: int, start: int, length: int) -> dict[str, str]:
-    """The header that asks for a range of an object of `size` bytes; none for all of it.
+@lru_cache(16)
+def _trusted(verify: bool | str, *_: str | None) -> ssl.SSLContext:
+    if isinstance(verify, str):
+        there = os.path.isdir(verify)
+        try:
+            return ssl.create_default_context(cafile=None if there else verify, capath=verify if there else None)
+        except OSError as e:
+            raise UsageError(f"{scrub(verify, 150)} holds no certificates that can be read ({e.strerror or type(e).__name__}).") from None
+    made = ssl.create_default_context()
+    if verify:
+        found = ssl.get_default_verify_paths()
+        if not found.cafile and not (found.capath and os.listdir(found.capath)):
+            with suppress(ImportError):
+                import certifi
+
+                made.load_verify_locations(certifi.where())
+    else:
+        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+def span(size: int, start: int, length: int) -> str:
+    """The value of the header Range that asks for part of an object of `size` bytes; empty for all of it.
 
     For an empty range the first byte is requested: without the header a service sends the whole object.
     """
     if not size or (not start and length == size):
-        return {}
-    return {"Range": f"bytes={start}-{start + length - 1}" if length else "bytes=0-0"}
-
-
-async def body(answer: Any, most: int) -> bytes:
-    """The body of aiohttp's answer, `most` bytes and one at most: a service that sends more than it was asked for fills no memory."""
-    most = most if answer.status in (200, 206) else LONGEST_ERROR
-    if answer.content_length is not None and answer.content_length <= most:
-        data: bytes = await answer.read()
-        return data
-    pieces, left = list[bytes](), most + 1
-    while left and (piece := await answer.content.read(left)):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+        return ""
+    return f"bytes={start}-{start + length - 1}" if length else "bytes=0-0"
 
 
 def seconds(text: str) -> float:
@@ -101,9 +96,7 @@ def _unknown(error: BaseException) -> bool:
     """Whether it says that DNS does not know a name, or that none can be so: not that DNS, or this machine, cannot look it up just now."""
     if isinstance(error, socket.gaierror):
         return error.errno in _UNKNOWN
-    if isinstance(error, UnicodeError):
-        return "idna" in str(error)  # no name can be so: a part is too long, or empty
-    return type(error).__name__ == "DNSError" and error.args[:1] in _UNKNOWN_TO_CARES
+    return isinstance(error, UnicodeError) and "idna" in str(error)  # no name can be so: a part is too long, or empty
 
 
 def for_now(what: str, host: str, why: Unanswered, innermost: str) -> TransientError:

@@ -9,28 +9,47 @@ second, whatever the machine. Here hundreds are asked for at once and answered i
 - A piece that fails for the moment is retried with exponential backoff. After `PATIENCE` seconds the file is `Unreadable`,
   in the service's words, if others could be read meanwhile; if none could, it is the service that is away, and that is raised.
 
-A store gives `opened`, an asynchronous context with its connections, whose value fetches the bytes of one request. It raises `Vanished`
+A store gives `opened`: its connections (a `Wire`), and how a request is read by them: a generator that gives one `Ask` after the other,
+is sent the answer to each or has its error raised, and returns the bytes. It raises `Vanished`
 or `Unreadable` (both are answers), `TransientError` (is tried again; as `Throttled` it slows all of them down) or any other error (ends
-the reading). All of it runs in an
-event loop in a thread of its own, made for the call and gone with it: a process may fork before and after, and a notebook's own
-loop is not in the way.
+the reading). It needs neither a thread nor an event loop: the reader drives the connections while it waits for an answer, and what comes
+while it works lies in the system's buffers. So a process may fork before and after, and a notebook's own loop is not in the way.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
 import random
-import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from http.client import HTTPException
+from itertools import count
+from typing import Any, Protocol
 
 from quire.errors import StorageError, TransientError, UsageError, scrub
 from quire.storage.base import Content, ReadRequest, Unreadable, Vanished
+from quire.storage.message import Answer
+from quire.storage.wire import Ask
 
-Fetch = Callable[[ReadRequest], Awaitable[bytes]]
-Opened = Callable[[], AbstractAsyncContextManager[Fetch]]
+Steps = Generator[Ask, Answer, bytes]
+Fetch = Callable[[ReadRequest], Steps]
+
+
+class Wire(Protocol):
+    """Connections, as `wire.Wire` has them."""
+
+    now: float
+
+    def send(self, ask: Any, token: Any) -> None: ...
+    def wait(self, seconds: float) -> list[tuple[Any, Answer | Exception]]: ...
+    def cancel(self, token: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+Opened = Callable[[], tuple[Wire, Fetch]]
+UNANSWERED = (OSError, HTTPException, ValueError)  # what is raised in place of an answer
 
 FLIGHT = 256  # reads in flight at most: 250 times what one after the other gives at 140 ms
 MOST = 4096  # that may be asked for
@@ -42,6 +61,8 @@ TRY = 60.0  # seconds that one try may take
 FIRST, LONGEST = 0.2, 15.0  # seconds between two tries, as in `retry`
 PATIENCE = 60.0  # seconds from the first failure on until no further try begins
 AT_MOST_EACH = 1.0  # seconds: all the answers of one moment that say "busy" slow down once
+TURN = 0.001  # seconds without a look at the connections while answers are taken, or requests come
+LOOK = 0.25  # seconds between two looks for tries that take too long
 
 Result = bytes | Vanished | Unreadable
 
@@ -73,29 +94,41 @@ def flight(options: Mapping[str, object] | None, usual: int = FLIGHT) -> int:
 
 def read(requests: Iterable[ReadRequest], opened: Opened, flight: int = FLIGHT) -> Iterator[tuple[ReadRequest, Content]]:
     """Answer `requests` in their order: bytes, or a stream of them for what is longer than a piece."""
-    engine = _Engine(opened, flight)
+    engine = _Engine(opened, flight, iter(requests))
     try:
-        yield from engine.answers(iter(requests))
+        yield from engine.answers()
     finally:
         engine.stop()
 
 
 class _Slot:
-    """A request, and the pieces of its answer that have come."""
+    """A request, and the pieces of its answer that were asked for and not taken, in their order."""
 
-    __slots__ = ("dropped", "left", "left_behind", "pieces", "request", "start")
+    __slots__ = ("dropped", "left", "pieces", "request", "start")
 
     def __init__(self, request: ReadRequest) -> None:
         self.request = request
         self.start = request.start  # of the next piece to be asked for
         self.left = max(1, -(-request.length // PIECE))  # pieces that were not asked for yet
-        self.pieces: deque[list[Result | None]] = deque()  # in their order, each in a cell that is filled when it comes
-        self.left_behind = False  # its reader has left it
-        self.dropped = False  # the loop knows
+        self.pieces: list[_Piece] = []
+        self.dropped = False  # its reader has left it
 
     @property
     def long(self) -> bool:
         return self.request.length > PIECE
+
+
+class _Piece:
+    """Bytes of a request that are asked for at once."""
+
+    __slots__ = ("began", "found", "request", "since", "slot", "steps", "tries")
+
+    def __init__(self, slot: _Slot, request: ReadRequest) -> None:
+        self.slot, self.request = slot, request
+        self.found: Result | None = None
+        self.steps: Steps  # of this try
+        self.since = 0.0  # when it began
+        self.tries, self.began = 0, 0.0  # those that failed, and when the first one did
 
 
 class _Pace:
@@ -104,22 +137,14 @@ class _Pace:
     def __init__(self, flight: int) -> None:
         self.most, self.limit = flight, float(flight)  # at all, and now
         self.running = 0
-        self.slowed = 0.0  # when the limit was last brought down
+        self.slowed = -AT_MOST_EACH  # when the limit was last brought down
         self.not_before = 0.0  # when the service is to be asked again
-        self.succeeded = 0.0  # when something was read last
-
-    @property
-    def room(self) -> bool:
-        """Whether one more may begin."""
-        return self.running < int(self.limit)
-
-    def pause(self, now: float) -> float:
-        """Seconds until the service is to be asked."""
-        return self.not_before - now + random.uniform(0, 0.1) if self.not_before > now else 0.0
+        self.succeeded = -1.0  # when something was read last
 
     def failed(self, e: TransientError, now: float) -> None:
         """One has failed for the moment."""
-        self.not_before = max(self.not_before, now + e.wait)
+        if e.wait:
+            self.not_before = max(self.not_before, now + e.wait + random.uniform(0, 0.1))
         if isinstance(e, Throttled) and now - self.slowed > AT_MOST_EACH:
             self.slowed, self.limit = now, max(min(FEWEST, self.most), min(self.limit, self.running) * 0.7)
 
@@ -131,88 +156,53 @@ class _Pace:
 
 
 class _Engine:
-    def __init__(self, opened: Opened, flight: int) -> None:
+    def __init__(self, opened: Opened, flight: int, requests: Iterator[ReadRequest]) -> None:
         self.pace = _Pace(flight)
-        # Touched by the reader's thread alone:
+        self.opened, self.requests = opened, requests
+        self.process = os.getpid()
+        self.wire: Wire
+        self.fetch: Fetch | None = None
         self.waiting = deque[_Slot]()  # what was asked for and not answered yet
-        self.thread = threading.Thread(target=self._run, args=(opened,), name="quire-window", daemon=True)
-        self.taken = 0  # bytes that the reader has got (or does not want), read by the loop
-        # Touched by the loop's thread alone:
-        self.queue = deque[_Slot]()  # what has pieces that were not asked for yet
-        self.asked = 0  # bytes asked for, less those that failed
-        self.tasks = set[asyncio.Task[None]]()
-        # Between them:
-        self.awaited: _Slot | None = None
-        self.came = threading.Event()  # a piece of the awaited slot, or the end
-        self.ready = threading.Event()
-        self.loop: asyncio.AbstractEventLoop
-        self.ending: asyncio.Event
-        self.starved = False  # whether the loop waits for the reader to take something
-        self.failure: BaseException | None = None
+        self.asking: _Slot | None = None  # what has pieces that were not asked for yet
+        self.resting = list[tuple[float, int, _Piece]]()  # by when they are tried again
+        self.flying = set[_Piece]()
+        self.held = 0  # bytes that are in flight or wait for their reader
+        self.order = count()
+        self.ended = False  # whether all requests are known
+        self.turned = self.looked = 0.0
 
-    # ------------------------------------------------------------------------------------------------- in the reader's thread
-    def answers(self, requests: Iterator[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
-        """Feed the loop and hand out what it brings."""
-        more, most = True, self.pace.most
+    # --------------------------------------------------------------------------------------------------------- the reader's side
+    def answers(self) -> Iterator[tuple[ReadRequest, Content]]:
+        """Hand out what comes, in its order."""
         while True:
-            while more and len(self.waiting) < AHEAD * most // 2:
-                # At first a few, so that the first answers do not wait for a slow source of requests.
-                size = most if self.thread.ident else 1
-                batch = [_Slot(request) for request in islice(requests, size)]
-                more = len(batch) == size
-                self._feed(batch)
             if not self.waiting:
-                return
+                self._pump()
+            while not self.waiting:
+                if self.ended:
+                    return
+                self._turn(LOOK)
             slot = self.waiting.popleft()
             if slot.long:
                 yield slot.request, self._stream(slot)
                 self._drop(slot)
             else:
                 yield slot.request, self._piece(slot)
-
-    def _feed(self, batch: list[_Slot]) -> None:
-        if not batch:
-            return
-        self.waiting.extend(batch)
-        if not self.thread.ident:
-            self.thread.start()
-            self.ready.wait()
-            if self.failure is not None:
-                raise self.failure
-        self._tell(self._add, batch)
-
-    def _tell(self, what: Callable[..., None], *args: object) -> None:
-        try:
-            self.loop.call_soon_threadsafe(self._guarded, what, *args)
-        except RuntimeError:  # the loop has ended: its failure is raised where an answer is waited for
-            if self.failure is None:
-                raise
+            if time.monotonic() - self.turned > TURN:
+                self._turn(0)
 
     def _piece(self, slot: _Slot) -> Result:
         """The next piece of a slot, when it has come."""
-        while not slot.pieces or slot.pieces[0][0] is None:
-            self.came.clear()
-            self.awaited = slot
-            if slot.pieces and slot.pieces[0][0] is not None:
-                break  # it came between the two
-            if self.failure is not None:
-                raise self.failure
-            self.came.wait()
-        found = slot.pieces.popleft()[0]
+        while not slot.pieces or slot.pieces[0].found is None:
+            self._turn(LOOK)
+        found = slot.pieces.pop(0).found
         assert found is not None
         if isinstance(found, bytes):
-            self._took(len(found))
+            self.held -= len(found)
         return found
-
-    def _took(self, size: int) -> None:
-        self.taken += size
-        if self.starved:
-            self.starved = False
-            self._tell(self._pump)
 
     def _stream(self, slot: _Slot) -> Iterator[bytes]:
         for _ in range(-(-slot.request.length // PIECE)):
-            if slot.left_behind:
+            if slot.dropped:
                 raise RuntimeError(f"the stream of {slot.request.name!r} ended when the next answer was asked for: read it before")
             found = self._piece(slot)
             if not isinstance(found, bytes):
@@ -221,136 +211,126 @@ class _Engine:
 
     def _drop(self, slot: _Slot) -> None:
         """Its reader has left it, at its end or before: what is still to come is not wanted."""
-
-        def drop() -> None:
-            slot.dropped, slot.left = True, 0
-            self.asked -= sum(len(cell[0]) for cell in slot.pieces if isinstance(cell[0], bytes))
-            slot.pieces.clear()
-            self._pump()
-
-        slot.left_behind = True
-        if slot.pieces or slot.left:
-            self._tell(drop)
+        slot.dropped, slot.left = True, 0
+        self.held -= sum(len(piece.found) for piece in slot.pieces if isinstance(piece.found, bytes))
+        slot.pieces.clear()
 
     def stop(self) -> None:
-        """End the loop and its thread; what is in flight is cancelled."""
-        if self.thread.ident:
-            with suppress(RuntimeError):  # it has ended by itself
-                self.loop.call_soon_threadsafe(self.ending.set)
-            self.thread.join()
+        """Close the connections; what is in flight is cancelled."""
+        if self.fetch is not None:
+            self.wire.close()
 
-    # --------------------------------------------------------------------------------------------------- in the loop's thread
-    def _run(self, opened: Opened) -> None:
-        try:
-            asyncio.run(self._serve(opened))
-        except BaseException as e:  # whatever it is, it belongs to who waits for an answer
-            self.failure = self.failure or e
-        finally:
-            self.failure = self.failure or TransientError("the reading has ended before all was read")  # nobody waits where it was stopped
-            self.ready.set()
-            self.came.set()
-
-    def _guarded(self, what: Callable[..., None], *args: object) -> None:
-        """Run the reader's work in the loop, and pass a failure on: the loop by itself would hide it."""
-        try:
-            what(*args)
-        except BaseException as e:
-            self._fail(e)
-
-    def _fail(self, e: BaseException) -> None:
-        self.failure = self.failure or e
-        self.ending.set()
-        self.came.set()
-
-    async def _serve(self, opened: Opened) -> None:
-        self.loop, self.ending = asyncio.get_running_loop(), asyncio.Event()
-        async with opened() as self.fetch:
-            self.ready.set()
-            try:
-                await self.ending.wait()
-            finally:
-                for task in self.tasks:
-                    task.cancel()
-                await asyncio.gather(*self.tasks, return_exceptions=True)
-
-    def _add(self, batch: list[_Slot]) -> None:
-        self.queue.extend(batch)
+    # -------------------------------------------------------------------------------------------------- the connections' side
+    def _turn(self, most: float) -> None:
+        """Take what has come, and ask for more; wait `most` seconds for it."""
+        if os.getpid() != self.process:
+            raise StorageError("a reading cannot go on in a process that was forked meanwhile: begin it there.")
+        wire, more = self.wire, self._pump()
+        if more:
+            most = 0
+        elif self.pace.not_before > wire.now:
+            most = min(most, self.pace.not_before - wire.now)
+        elif self.resting:
+            most = min(most, max(0.0, self.resting[0][0] - wire.now))
+        for piece, found in wire.wait(most):
+            self._step(piece, found)
+        now = wire.now
+        while self.resting and self.resting[0][0] <= now and self.pace.not_before <= now:
+            self._try(heappop(self.resting)[2])
+        if now - self.looked > min(LOOK, TRY / 4):
+            self.looked = now
+            for piece in [each for each in self.flying if now - each.since > TRY]:
+                wire.cancel(piece)
+                # A thin line that carries too much at once, perhaps.
+                self._again(piece, Throttled(f"no answer in {TRY:.0f} s"))
         self._pump()
+        self.turned = time.monotonic()
 
-    def _pump(self) -> None:
-        """Ask for what may be asked for now."""
-        while self.queue and self.pace.room:
-            slot = self.queue[0]
-            if not slot.left:
-                self.queue.popleft()
-                continue
-            size = min(PIECE, slot.request.start + slot.request.length - slot.start)
-            if self.asked - self.taken + size > BUDGET and self.asked > self.taken:
-                self.starved = True
-                if self.asked - self.taken + size > BUDGET and self.asked > self.taken:  # the reader took nothing between the two
-                    return
-                self.starved = False
-            cell: list[Result | None] = [None]
-            slot.pieces.append(cell)
-            piece = slot.request._replace(start=slot.start, length=size)
+    def _pump(self) -> bool:
+        """Ask for what may be asked for now; whether there may be more."""
+        pace, began = self.pace, time.monotonic()
+        if self.fetch is not None and pace.not_before > self.wire.now:
+            return False
+        while pace.running < int(pace.limit):
+            slot = self.asking
+            if slot is None or not slot.left:
+                slot = self.asking = self._next()
+                if slot is None:
+                    return False
+            request = slot.request
+            size = min(PIECE, request.start + request.length - slot.start)
+            if self.held + size > BUDGET and self.held:
+                return False
+            piece = _Piece(slot, request if size == request.length else request._replace(start=slot.start, length=size))
+            slot.pieces.append(piece)
             slot.start += size
             slot.left -= 1
-            self.asked += size
-            self.pace.running += 1
-            task = self.loop.create_task(self._one(slot, cell, piece))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            self.held += size
+            pace.running += 1
+            self._try(piece)
+            if time.monotonic() - began > TURN:
+                return True
+        return False
 
-    async def _one(self, slot: _Slot, cell: list[Result | None], piece: ReadRequest) -> None:
+    def _next(self) -> _Slot | None:
+        """The next request, unless too many wait already."""
+        if self.ended or len(self.waiting) >= AHEAD * self.pace.most:
+            return None
+        request = next(self.requests, None)
+        if request is None:
+            self.ended = True
+            return None
+        if self.fetch is None:
+            self.wire, self.fetch = self.opened()
+        slot = _Slot(request)
+        self.waiting.append(slot)
+        return slot
+
+    def _try(self, piece: _Piece) -> None:
+        assert self.fetch is not None
+        piece.since, piece.steps = self.wire.now, self.fetch(piece.request)
+        self.flying.add(piece)
+        self._step(piece, None)
+
+    def _step(self, piece: _Piece, answer: Answer | Exception | None) -> None:
+        """Go on with a piece, to its next request or to its end."""
         try:
-            found: Result
-            try:
-                found = await self._tried(slot, piece)
-            except (Vanished, Unreadable) as e:
-                found = e
-            finally:
-                self.pace.running -= 1
-            self._came(slot, cell, piece, found)
-        except asyncio.CancelledError as e:
-            if self.ending.is_set():
-                raise
-            self._fail(TransientError(f"the reading of {piece.name!r} was cancelled ({e})"))  # by its client, and not by us
-        except BaseException as e:
-            self._fail(e)
+            # None begins it.
+            ask = piece.steps.throw(answer) if isinstance(answer, Exception) else piece.steps.send(answer)  # type: ignore[arg-type]
+        except StopIteration as e:
+            self._came(piece, e.value)
+        except (Vanished, Unreadable) as e:
+            self._came(piece, e)
+        except TransientError as e:
+            self._again(piece, e)
+        else:
+            self.wire.send(ask, piece)
 
-    def _came(self, slot: _Slot, cell: list[Result | None], piece: ReadRequest, found: Result) -> None:
-        if isinstance(found, bytes) and len(found) != piece.length:
-            found = Vanished("changed while it was read")
+    def _again(self, piece: _Piece, e: TransientError) -> None:
+        """It has failed for the moment, and keeps its place in flight."""
+        now = self.wire.now
+        self.flying.discard(piece)
+        piece.tries += 1
+        piece.began = piece.began if piece.tries > 1 else now
+        self.pace.failed(e, now)
+        wait = max(e.wait, min(FIRST * 2 ** min(piece.tries - 1, 30), LONGEST) * random.uniform(0.5, 1))
+        if now + wait - piece.began > PATIENCE or piece.slot.dropped:
+            said = f"{e} (tried {piece.tries} times in {now - piece.began:.0f} s)"
+            if self.pace.succeeded <= piece.began and not piece.slot.dropped:
+                raise TransientError(said) from e
+            self._came(piece, Unreadable(scrub(said)))
+        else:
+            heappush(self.resting, (now + wait, next(self.order), piece))
+
+    def _came(self, piece: _Piece, found: Result) -> None:
+        pace, slot = self.pace, piece.slot
+        self.flying.discard(piece)
+        pace.running -= 1
+        if isinstance(found, bytes):
+            pace.came(self.wire.now)
+            if len(found) != piece.request.length:
+                found = Vanished("changed while it was read")
         if slot.dropped or not isinstance(found, bytes):
-            self.asked -= piece.length
+            self.held -= piece.request.length
             slot.left = 0  # the rest of the object is not asked for
-        cell[0] = found
-        if slot is self.awaited:
-            self.came.set()
-        self._pump()
-
-    async def _tried(self, slot: _Slot, piece: ReadRequest) -> bytes:
-        tries, began = 0, 0.0
-        while True:
-            if pause := self.pace.pause(self.loop.time()):
-                await asyncio.sleep(pause)
-            try:
-                try:
-                    async with asyncio.timeout(TRY):
-                        found = await self.fetch(piece)
-                except TimeoutError:
-                    raise Throttled(f"no answer in {TRY:.0f} s") from None  # a thin line that carries too much at once, perhaps
-            except TransientError as e:
-                tries += 1
-                now = self.loop.time()
-                began = began or now
-                self.pace.failed(e, now)
-                wait = max(e.wait, min(FIRST * 2 ** (tries - 1), LONGEST) * random.uniform(0.5, 1))
-                if now + wait - began > PATIENCE or slot.dropped:
-                    if self.pace.succeeded > began:
-                        raise Unreadable(scrub(f"{e} (tried {tries} times in {now - began:.0f} s)")) from e
-                    raise TransientError(f"{e} (tried {tries} times in {now - began:.0f} s)") from e
-                await asyncio.sleep(wait)
-            else:
-                self.pace.came(self.loop.time())
-                return found
+        piece.found = found

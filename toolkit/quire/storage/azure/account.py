@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import inspect
 import logging
@@ -240,7 +239,7 @@ class AzureAccount:
         self.name, self.endpoint = name, endpoint
         self.host = urlsplit(endpoint).netloc
         self._path = urlsplit(endpoint).path
-        self._base = endpoint.removesuffix(self._path) if self._path else endpoint
+        self.origin = self._base = endpoint.removesuffix(self._path) if self._path else endpoint
         self._key, self._sas, self._credential = key, sas, credential
         self._token, self._until = "", 0.0
         self._lock = threading.Lock()
@@ -290,6 +289,30 @@ class AzureAccount:
             arguments = f"{arguments}&{self._sas}" if arguments else self._sas
         return f"{self._base}{path}{'?' + arguments if arguments else ''}", headers
 
+    def reading(self, method: str, path: str, version: str = "", span: str = "") -> tuple[str, str]:
+        """The target and the headers, as lines, of a request that reads: `signed` for the many, with what holds for all of them kept.
+
+        path    /container/name, not yet quoted
+        version of the blob, on which the request is conditioned; span: the value of Range
+        """
+        path = self._path + quote(path, safe="/~")
+        now = int(time.time())
+        if now != self._at:
+            self._date, self._at = formatdate(now, usegmt=True), now
+        headers, match = f"x-ms-date: {self._date}\r\nx-ms-version: {VERSION}\r\n", ""
+        if version:
+            match = f'"{version}"'
+            headers += f"If-Match: {match}\r\n"
+        if span:
+            headers += f"Range: {span}\r\n"
+        if self._key:
+            own = f"x-ms-date:{self._date}\nx-ms-version:{VERSION}\n"
+            text = f"{method}\n\n\n\n\n\n\n\n{match}\n\n\n{span}\n{own}/{self.name}{path}"
+            return path, f"{headers}Authorization: {self._authorization(text)}\r\n"
+        if self._credential is not None:
+            return path, f"{headers}Authorization: Bearer {self.token()}\r\n"
+        return (f"{path}?{self._sas}" if self._sas else path), headers
+
     def source(self, path: str) -> str:
         """The URL of a blob as the source of a copy within this account, with the signature that stands for the right to read it."""
         return f"{self._base}{self._path}{quote(path, safe='/~')}{'?' + self._sas if self._sas else ''}"
@@ -302,7 +325,10 @@ class AzureAccount:
             f"{method}\n\n\n{length or ''}\n\n{get('Content-Type', '')}\n\n\n{get('If-Match', '')}\n{get('If-None-Match', '')}\n\n"
             f"{get('Range', '')}\n{own}/{self.name}{path}{asked}"
         )
-        return f"SharedKey {self.name}:{base64.b64encode(hmac.digest(self._key, text.encode(), hashlib.sha256)).decode()}"
+        return self._authorization(text)
+
+    def _authorization(self, text: str) -> str:
+        return f"SharedKey {self.name}:{base64.b64encode(hmac.digest(self._key, text.encode(), 'sha256')).decode()}"
 
     def token(self) -> str:
         """A token that is good for some minutes at least; StorageError where nobody is signed in."""

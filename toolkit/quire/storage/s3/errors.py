@@ -80,7 +80,7 @@ def refused(what: str, status: int, code: str, words: str, headers: Any, host: s
 
 
 def explained(what: str, error: BaseException, host: str, bucket: str) -> StorageError | UsageError:
-    """The error for an exception of boto3, botocore, urllib3 or aiohttp."""
+    """The error for an exception of boto3, botocore, urllib3, or the reading of many."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         told, meta = response.get("Error", {}), response.get("ResponseMetadata", {})

@@ -1,7 +1,5 @@
-"""Reading many objects at once: the connections with which `window` asks S3.
+"""Reading many objects at once: how `window` asks S3 for one.
 
-aiohttp and a signature of our own take about 200 µs of processor time a small file. obstore is as fast, but a child that was forked
-after its first use hangs, a process that ends right after it may abort, and it takes neither `a//b` nor empty objects in ranges.
 The signature is AWS's version 4 (S3's reference, "Authenticating Requests: Using the Authorization Header").
 """
 
@@ -9,93 +7,104 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
-import ssl
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
 
+from quire.errors import StorageError
 from quire.storage.base import ReadRequest, Vanished
-from quire.storage.http import body, session, span
+from quire.storage.http import span, trusted
+from quire.storage.message import Answer
 from quire.storage.s3.account import Endpoint, S3Account
 from quire.storage.s3.errors import everywhere, explained, refused
-from quire.storage.window import Fetch, failure
+from quire.storage.window import UNANSWERED, Fetch, Steps, failure
+from quire.storage.wire import Ask, Wire
 
 RENEW = 60.0  # seconds after which the credentials are asked for again: whether they end soon is known there
 _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class Signer:
-    """Signs GETs of one place; its key holds for a day."""
+    """Signs GETs of one place. Its key holds for a day, and all but the path's part of what is signed for a second."""
 
     def __init__(self, account: S3Account, place: Endpoint) -> None:
         self.account, self.place = account, place
         where = urlsplit(place.base)
-        self.host, self.path = where.netloc, where.path
+        self.host, self.path = where.netloc.rpartition("@")[2], where.path
         self.day, self.until, self.who, self.key = "", 0.0, None, b""
+        self._at, self._lines, self._parts = -1, "", ("", "", "")
 
-    def headers(self, path: str) -> dict[str, str]:
-        """The signature of a GET of this path (already quoted)."""
+    def headers(self, path: str) -> str:
+        """The headers, as lines, that sign a GET of this path (already quoted); the host is signed, too, and is not among them."""
+        now, clock = int(time.time()), time.monotonic()
+        if now != self._at or clock > self.until:
+            self._lines, self._parts, self._at = *self._constant(now, clock), now
+        if self.account.anonymous:
+            return self._lines
+        before, behind, proof = self._parts
+        asked = hashlib.sha256(f"GET\n{path}{before}".encode()).hexdigest()
+        signature = hmac.digest(self.key, f"{behind}{asked}".encode(), "sha256").hex()
+        return f"{self._lines}{proof}{signature}\r\n"
+
+    def _constant(self, now: int, clock: float) -> tuple[str, tuple[str, str, str]]:
+        """All that holds for this second: the headers' lines, and what stands around the path's part when it is signed."""
         signed = {"host": self.host}
         if self.account.pays:
             signed["x-amz-request-payer"] = "requester"
+        if not self.account.anonymous:
+            at = time.gmtime(now)
+            moment, day = time.strftime("%Y%m%dT%H%M%SZ", at), time.strftime("%Y%m%d", at)
+            if clock > self.until or day != self.day:
+                self._renew(day, clock)
+            who: Any = self.who
+            signed |= {"x-amz-content-sha256": _EMPTY, "x-amz-date": moment}
+            if who.token:
+                if not (who.token.isascii() and who.token.isprintable()):
+                    raise StorageError("the token of S3's credentials is not one: it holds a line's end. Look at the option token.")
+                signed["x-amz-security-token"] = who.token
+        lines = "".join(f"{name}: {value}\r\n" for name, value in signed.items() if name != "host")
         if self.account.anonymous:
-            return signed
-        now, clock = time.gmtime(), time.monotonic()
-        moment, day = time.strftime("%Y%m%dT%H%M%SZ", now), time.strftime("%Y%m%d", now)
-        if clock > self.until or day != self.day:
-            self._renew(day, clock)
-        who: Any = self.who
-        signed |= {"x-amz-content-sha256": _EMPTY, "x-amz-date": moment}
-        if who.token:
-            signed["x-amz-security-token"] = who.token
+            return lines, ("", "", "")
         names = ";".join(sorted(signed))
-        lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
-        asked = f"GET\n{path}\n\n{lines}\n{names}\n{_EMPTY}"
+        listed = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
         scope = f"{day}/{self.place.region}/s3/aws4_request"
-        text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(asked.encode()).hexdigest()}"
-        signature = hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
-        proof = f"AWS4-HMAC-SHA256 Credential={who.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
-        return {**signed, "authorization": proof}
+        proof = f"authorization: AWS4-HMAC-SHA256 Credential={who.access_key}/{scope}, SignedHeaders={names}, Signature="
+        return lines, (f"\n\n{listed}\n{names}\n{_EMPTY}", f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n", proof)
 
     def _renew(self, day: str, clock: float) -> None:
         self.who = self.account.credentials()
         key = b"AWS4" + self.who.secret_key.encode()  # type: ignore[attr-defined]  # botocore has no types
         for part in (day, self.place.region, "s3", "aws4_request"):
-            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+            key = hmac.digest(key, part.encode(), "sha256")
         self.key, self.day, self.until = key, day, clock + RENEW
 
 
-@asynccontextmanager
-async def opened(account: S3Account, place: Endpoint, bucket: str, root: str, url: str) -> AsyncIterator[Fetch]:
-    """Connections for one call; the value fetches the bytes of one request below `root` (with a slash at its end, or empty)."""
-    made = session("s3", trust=_trust(account))
-    from aiohttp import ClientError
-    from yarl import URL
-
+def opened(account: S3Account, place: Endpoint, bucket: str, root: str, url: str) -> tuple[Wire, Fetch]:
+    """Connections for one call, and how they fetch what lies below `root` (with a slash at its end, or empty)."""
     signer = Signer(account, place)
-    origin = place.base[: len(place.base) - len(signer.path)]
+    origin = f"{urlsplit(place.base).scheme}://{signer.host}"
 
-    async def fetch(request: ReadRequest) -> bytes:
+    def fetch(request: ReadRequest) -> Steps:
         name, version, size, start, length = request
+        if not (version.isascii() and version.isprintable()):
+            raise Vanished("changed")  # no object has such a version, and in a header it would be another header
         path = signer.path + quote(root + name, safe="/-_.~")
-        headers = signer.headers(path)
-        headers |= {"If-Match": f'"{version}"', **span(size, start, length)}
+        headers = f'{signer.headers(path)}If-Match: "{version}"\r\n'
+        if asked := span(size, start, length):
+            headers += f"Range: {asked}\r\n"
         try:
-            async with connections.get(URL(origin + path, encoded=True), headers=headers, allow_redirects=False) as answer:
-                data = await body(answer, length)
-                if answer.status in (200, 206):
-                    return data if length else b""
-                status, told = answer.status, answer.headers
-        except (ClientError, OSError, TimeoutError) as e:
+            answer = yield Ask("GET", origin, path, headers, length)
+        except UNANSWERED as e:
             raise explained(f"cannot read {url}/{name}", e, account.host, bucket) from None
-        raise failed(name, status, told, data)
+        if answer.status in (200, 206):
+            return answer.body if length else b""
+        raise failed(name, answer)
 
-    def failed(name: str, status: int, told: Any, data: bytes) -> Exception:
-        code = _said(data, "Code")
+    def failed(name: str, answer: Answer) -> Exception:
+        status, code = answer.status, _said(answer.body, "Code")
         if status == 412:
             return Vanished("changed")
         if status == 416:
@@ -103,19 +112,12 @@ async def opened(account: S3Account, place: Endpoint, bucket: str, root: str, ur
         if status == 404 and not everywhere(code, status):
             return Vanished("vanished")
         what = f"cannot read {url}/{name}"
-        error = refused(what, status, code, _said(data, "Message"), told, account.host, bucket)
+        error = refused(what, status, code, _said(answer.body, "Message"), answer.headers, account.host, bucket)
         return failure(what, error, busy=status in (429, 503), everywhere=everywhere(code, status))
 
-    async with made as connections:
-        yield fetch
-
-
-def _trust(account: S3Account) -> Any:
-    """The trusted certificates: what aiohttp takes as `ssl`."""
     verify = account.kwargs.get("verify")
-    if isinstance(verify, str):
-        return ssl.create_default_context(cafile=verify)
-    return verify is not False
+    own = verify if isinstance(verify, str) else (os.environ.get("AWS_CA_BUNDLE") or True) if verify is not False else False
+    return Wire(lambda: trusted(own)), fetch
 
 
 def _said(body: bytes, what: str) -> str:

@@ -1,0 +1,134 @@
+"""Requests in flight, hundreds at once: HTTP/1.1 on connections of this call's own, that one thread drives (`window` does).
+
+The standard library's sockets, without an event loop between: a small object costs about 30 µs of processor time, where aiohttp takes 220
+and libcurl's multi interface 47. There is nothing here that a fork, or an interpreter's end, could break: connections belong to the call
+that made them. TLS is Python's own, so its trusted certificates are those of this machine (`http.trusted`).
+
+- A connection that is kept may have been closed by the other side just when it is asked again: then the request is sent once more, on a
+  new one, before it counts as failed.
+- An address that does not take connections is passed over where its host has others.
+- Proxies are those of the environment. Through one to https there is a tunnel; what goes by http is asked of the proxy itself.
+"""
+
+from __future__ import annotations
+
+import selectors
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException
+from typing import Any, NamedTuple
+
+from quire.storage.connection import Connection, Flying, nothing
+from quire.storage.message import Answer
+from quire.storage.place import Place, plain
+
+SILENCE = 30.0  # seconds without a byte
+KEPT = 60.0  # seconds that a connection waits for its next request
+HELD = 1.0  # seconds: longer ones between two waits are the caller's, and no connection is silent for it
+LOOK = 0.25  # seconds between two looks for what is late
+
+
+class Ask(NamedTuple):
+    """A request without a body."""
+
+    method: str
+    origin: str  # like https://host:443
+    target: str  # from the path on, quoted
+    headers: str  # lines with their ends
+    most: int  # bytes of an answer's body that are wanted
+
+
+class Wire:
+    """Requests in flight, for one thread and one process.
+
+    trust       gives whose certificates are believed; it is called where https is used
+    silence     seconds without a byte after which a request has failed
+    keepalive   seconds that a connection waits for its next request
+    proxies     whether the environment's are used
+    """
+
+    def __init__(
+        self, trust: Callable[[], ssl.SSLContext], *, silence: float = SILENCE, keepalive: float = KEPT, proxies: bool = True
+    ) -> None:
+        self.trust, self.silence, self.keepalive = trust, silence, keepalive
+        self.proxies = urllib.request.getproxies() if proxies else {}
+        self.now, self._left = 0.0, time.monotonic()  # seconds, without those that the caller took between two waits
+        self.selector = selectors.DefaultSelector()
+        self.done = list[tuple[Any, Answer | Exception]]()  # since the last wait
+        self._places = dict[str, Place]()
+        self._open = set[Connection]()
+        self._looked = 0.0
+
+    def send(self, ask: Ask, token: object) -> None:
+        """Send a request; `wait` gives its answer, or error, with the token. Whatever goes wrong comes by `wait`, too."""
+        place = self._places.get(ask.origin)
+        try:
+            if place is None:
+                place = self._places[ask.origin] = Place(ask.origin, self.trust, self.proxies)
+            method, target = ask.method, ask.target
+            if not plain(target):
+                raise ValueError("not a target of http")
+            head = f"{method} {place.before}{target} HTTP/1.1\r\nHost: {place.netloc}\r\n{place.more}{ask.headers}\r\n"
+            self._begin(Flying(token, place, head.encode("latin-1"), ask.most, bodiless=method == "HEAD"))
+        except (OSError, HTTPException, ValueError) as e:
+            self.done.append((token, e))
+
+    def wait(self, seconds: float) -> list[tuple[Any, Answer | Exception]]:
+        """Answers and errors that have come, as (token, answer or error), after `seconds` at most."""
+        began = time.monotonic()
+        self.now += min(began - self._left, HELD)
+        for key, _ in self.selector.select(0 if self.done else min(seconds, LOOK)):
+            key.data.ready()
+        self._left = time.monotonic()
+        self.now += self._left - began
+        if self.now - self._looked > LOOK:
+            self._looked = self.now
+            for connection in [each for each in self._open if each.flying and self.now - each.heard > each.patience]:
+                connection.late()
+        found, self.done = self.done, []
+        return found
+
+    def cancel(self, token: object) -> None:
+        """Forget a request, and its connection."""
+        for connection in [each for each in self._open if each.flying and each.flying.token is token]:
+            self.close_one(connection)
+        self.done = [each for each in self.done if each[0] is not token]
+
+    def close(self) -> None:
+        """Close all connections. In a process that was forked meanwhile the parent's stay open."""
+        self.selector.close()  # first: to take single connections out of it would take them out of the parent's, too
+        for connection in self._open:
+            connection.ready = nothing
+            if connection.sock is not None:
+                connection.sock.close()
+        self._open.clear()
+        self._places.clear()
+
+    # ---------------------------------------------------------------------------------------------------- for connections
+    def _begin(self, flying: Flying) -> None:
+        idle = flying.place.idle
+        while idle:
+            connection = idle.pop()
+            if self.now - connection.heard < self.keepalive:
+                connection.begin(flying)
+                return
+            self.close_one(connection)
+        self.again(flying)
+
+    def again(self, flying: Flying) -> None:
+        """Send it on a new connection."""
+        connection = Connection(self, flying)
+        self._open.add(connection)
+        assert connection.making is not None
+        connection.making.go()
+
+    def close_one(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.flying, connection.ready = None, nothing
+        if connection.sock is not None:
+            with suppress(KeyError, ValueError):  # it was not in there, or is closed already
+                self.selector.unregister(connection.sock)
+            connection.sock.close()
