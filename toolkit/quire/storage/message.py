@@ -15,7 +15,7 @@ HEAD = 64 << 10  # bytes of the longest head
 LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
-_LENGTHS = re.compile(rb"\r\ncontent-length:")
+_LENGTH = b"\r\ncontent-length:"
 _LINE = 4096  # bytes of the longest line before a chunk
 _START = b"HTTP/1."
 
@@ -116,9 +116,9 @@ class Incoming:
         if (coded := low.find(b"\r\ntransfer-encoding:")) >= 0:
             if _value(low, coded) != b"chunked":
                 raise HTTPException("Transfer-Encoding")
-            if b"\r\ncontent-length:" in low:
+            if _LENGTH in low:
                 self.keeps = False
-        elif (sized := low.find(b"\r\ncontent-length:")) >= 0:
+        elif (sized := low.find(_LENGTH)) >= 0:
             length = _length(low, sized)
             self._sized, self._left = True, min(length, self._limit + 1)
             self.keeps = self.keeps and self._left == length
@@ -204,8 +204,8 @@ def _value(low: bytes, at: int) -> bytes:
 
 
 def _length(low: bytes, at: int) -> int:
-    said = {_value(low, found.start()) for found in _LENGTHS.finditer(low, at)}
-    text = said.pop()
-    if said or not text.isdigit() or len(text) > 15:
+    text = _value(low, at)
+    again = low.find(_LENGTH, at + len(_LENGTH)) >= 0
+    if (again and len({_value(low, found.start()) for found in re.finditer(_LENGTH, low)}) > 1) or not text.isdigit() or len(text) > 15:
         raise HTTPException("Content-Length")
     return int(text)

@@ -77,16 +77,17 @@ def moment(text: str) -> int:
 
 def take_over(client: Any) -> None:
     """Let the pages of a client's listings be parsed here; `page_of` finds them in its answers."""
-    client.meta.events.register("before-parse.s3.ListObjectsV2", _take)
+    client.meta.events.register("before-parse.*.ListObjectsV2", _take)  # by this pattern it comes before botocore's own look at the XML
 
 
 def _take(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
     if response_dict["status_code"] == 200:
         try:
             customized_response_dict[_PARSED] = parsed(response_dict["body"])
-        except ValueError:
+        except ValueError:  # it may be an error all the same, or cut off: botocore tells
             customized_response_dict[_PARSED] = None
-        response_dict["body"] = _NOTHING
+        else:
+            response_dict["body"] = _NOTHING
 
 
 def page_of(answer: Any, what: str, host: str) -> S3Page:
