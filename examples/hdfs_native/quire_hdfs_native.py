@@ -10,13 +10,12 @@ ms looks the same. Options: `user`, `kerb_ticket`, `extra_conf`, `max_concurrenc
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from pyarrow import fs
@@ -40,7 +39,8 @@ from quire.storage.base import (
     walked,
 )
 from quire.storage.options import spelled
-from quire.storage.window import Fetch
+from quire.storage.threads import Threads
+from quire.storage.window import Fetch, Steps
 
 __all__ = ["NativeStore", "canonical", "normalise", "opened"]
 
@@ -230,11 +230,11 @@ class NativeStore(WithoutUploads):
         with closing(window.read(requests, self._opened, self.flight)) as answers:  # type: ignore[type-var]
             yield from answers
 
-    @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Fetch]:
-        loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(self.flight, "quire-hdfs") as pool:
-            yield lambda request: loop.run_in_executor(pool, self._fetch, request)
+    def _opened(self) -> tuple[Threads, Fetch]:
+        def fetch(request: ReadRequest) -> Steps:
+            return (yield partial(self._fetch, request))
+
+        return Threads(self.flight), fetch
 
     def _fetch(self, request: ReadRequest) -> bytes:
         try:

@@ -13,6 +13,7 @@ READ_LOG, PARTS = "commit/reading.py", "commit/parts.py"
 UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
 WITHIN = "storage/within.py"
+WINDOW, MESSAGE, CONNECTION, S3_LISTING = "storage/window.py", "storage/message.py", "storage/connection.py", "storage/s3/listing.py"
 ATTEMPT, FILES, READING, JOBS, ROUNDS = (
     "engine/attempt.py",
     "engine/kinds/files.py",
@@ -628,6 +629,21 @@ MUTANTS = (
     m("misspelt namenodes are asked in turn until patience ends", "storage/hdfs/access.py", "return len(self._unknown) < len(self.namenodes)", "return True", first="tests/storage/test_hosts.py"),
     m("misspelt brokers are asked until patience ends", CLIENT, "if not given or not self._unknown.issuperset(given):", "if True:", first="tests/storage/test_hosts.py"),
     m("a name that cannot be looked up just now is nobody's", "storage/http.py", "return error.errno in _UNKNOWN", "return True", first="tests/storage/test_hosts.py"),
+    # many reads in flight, their connections, and listings
+    m("bytes of another length are those that were asked for", WINDOW, "if len(found) != piece.request.length:", "if False:", first="tests/storage/test_window.py"),
+    m("a pause of the service is the end of the reading", WINDOW, "                if self.ended:\n                    return\n                self._turn(LOOK)\n", "                return\n", first="tests/storage/test_window.py"),
+    m("a fork reads on from its parent's connections", WINDOW, "if os.getpid() != self.process:", "if False:", first="tests/storage/test_window.py"),
+    m("what the service never lets be read is a reason to give up all", WINDOW, "if self.pace.succeeded <= piece.began and not", "if not", first="tests/storage/test_window.py"),
+    m("a service that is away quarantines", WINDOW, "if self.pace.succeeded <= piece.began and not piece.slot.dropped:", "if False:", first="tests/storage/test_window.py"),
+    m("a body that was cut off is taken for a shorter one", MESSAGE, '        if self._sized is not False:\n            raise IncompleteRead(b"", self._left)\n', first="tests/storage/test_message.py"),
+    m("what follows an answer is the answer to the next request", MESSAGE, "self.keeps, data = False, data[: self._left]", "data = data[: self._left]", first="tests/storage/test_message.py"),
+    m("of two lengths the first one holds", MESSAGE, "> 1) or not text", "> 9) or not text", first="tests/storage/test_message.py"),
+    m("a chunk may be longer than it says", MESSAGE, '                    raise HTTPException("a chunk of another length")\n', "                    pass\n", first="tests/storage/test_message.py"),
+    m("a request that a kept connection did not take has failed", CONNECTION, "if self._fresh or self._incoming.begun or", "if True or", first="tests/storage/test_wire.py"),
+    m("a proxy is told what is for the service", "storage/place.py", "        if not self.secure:\n            self.before", "        if True:\n            self.before", first="tests/storage/test_wire.py"),
+    m("an address may hold another header", "storage/place.py", "return text.isascii() and text.isprintable() and", "return", first="tests/storage/test_wire.py"),
+    m("a page that goes on without saying where is the last one", S3_LISTING, 'take("NextContinuationToken")', 'take("NextContinuationToken", "")', first="tests/storage/test_s3_listing.py"),
+    m("an object has the etag of the one before", S3_LISTING, 'take("ETag", "")', 'said.get("ETag", "")', first="tests/storage/test_s3_listing.py"),
     m("a bad disk is tried again, and what it lost is taken for written", DURABLE, "    errno.EAGAIN,", "    errno.EIO, errno.EAGAIN,", first="tests/ledger/test_retry.py"),
     # tables
     m("a round that is over takes the slot", "table/closer.py", "fits = not rounds.over(log, done) and (", "fits = (", first="tests/table/test_table_crash.py"),

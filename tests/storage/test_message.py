@@ -51,6 +51,7 @@ REFUSED = {
     "chunk-without-length": CHUNKED + b"\r\n1\r\n",
     "chunk-below-zero": CHUNKED + b"-1\r\nx\r\n",
     "chunk-too-long": CHUNKED + b"2\r\n123\r\n0\r\n\r\n",
+    "chunk-longer-by-a-line's-end": CHUNKED + b"2\r\n12340\r\n\r\n",
     "endless-line": CHUNKED + b"1;" + b"x" * 10_000,
     "endless-size": CHUNKED + b"0" * 100 + b"1\r\nx\r\n0\r\n\r\n",
     "endless-head": b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000,

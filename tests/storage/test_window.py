@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from quire.errors import StorageError, TransientError
 from quire.storage import ReadRequest, Unreadable, Vanished, window
+from quire.storage.threads import Threads
 from quire.storage.window import Throttled
 
 MiB = 1 << 20
@@ -388,3 +390,43 @@ def test_a_reading_does_not_go_on_in_a_fork() -> None:
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
     assert sum(1 for _ in answers) == 99
+
+
+def test_a_client_that_blocks_is_asked_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a call hangs: it is forgotten, and what it gives in the end is nobody's."""
+    monkeypatch.setattr(window, "TRY", 0.3)
+    monkeypatch.setattr(window, "FIRST", 0.05)
+    tries, most = list[str](), list[int]()
+
+    def blocking(request: ReadRequest) -> bytes:
+        tries.append(request.name)
+        most.append(sum(t.name.startswith("quire-reads") for t in threading.enumerate()))
+        if request.name == "f00007":
+            time.sleep(0.8 if tries.count(request.name) == 1 else 0.0)
+        if request.name == "f00009":
+            raise Vanished("vanished")
+        return content(request)
+
+    def fetch(request: ReadRequest) -> Any:
+        return (yield partial(blocking, request))
+
+    found = dict(window.read(requests(300), lambda: (Threads(8), fetch), 8))
+    assert tries.count("f00007") == 2
+    assert isinstance(found.pop(requests(10)[9]), Vanished)
+    assert all(data == content(request) for request, data in found.items())
+    assert max(most) <= 8
+    assert not [t for t in threading.enumerate() if t.name.startswith("quire-reads")]
+
+
+def test_a_service_that_wants_time_when_all_else_is_answered_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is given up with such an answer, and by then nothing waits: what was not asked for yet is not left out."""
+    monkeypatch.setattr(window, "PATIENCE", 0.3)
+    monkeypatch.setattr(window, "FIRST", 0.05)
+
+    def act(request: ReadRequest, tries: int) -> None:
+        if request.name == "f00007":
+            raise TransientError("the connection was lost") if tries == 1 else Throttled("the service is busy", wait=0.5)
+
+    found = list(Service(act, 0.002).read(requests(300), 2))
+    assert [r for r, _ in found] == requests(300)
+    assert [r.name for r, data in found if isinstance(data, Unreadable)] == ["f00007"]

@@ -31,9 +31,8 @@ from typing import Any, Protocol
 from quire.errors import StorageError, TransientError, UsageError, scrub
 from quire.storage.base import Content, ReadRequest, Unreadable, Vanished
 from quire.storage.message import Answer
-from quire.storage.wire import Ask
 
-Steps = Generator[Ask, Answer, bytes]
+Steps = Generator[Any, Any, bytes]  # it gives what its connections send (of a `wire.Wire` an `Ask`), and is sent what they answer
 Fetch = Callable[[ReadRequest], Steps]
 
 
@@ -296,7 +295,7 @@ class _Engine:
         """Go on with a piece, to its next request or to its end."""
         try:
             # None begins it.
-            ask = piece.steps.throw(answer) if isinstance(answer, Exception) else piece.steps.send(answer)  # type: ignore[arg-type]
+            ask = piece.steps.throw(answer) if isinstance(answer, Exception) else piece.steps.send(answer)
         except StopIteration as e:
             self._came(piece, e.value)
         except (Vanished, Unreadable) as e:

@@ -1,0 +1,52 @@
+"""Calls that block, in threads: what `window` reads by where a store's client knows no better way to ask for many things at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+
+class Threads:
+    """Calls in `most` threads, in place of a `Wire`: a store's generator gives a function without arguments, and is sent its result.
+
+    `lambda request: (yield partial(read, request))` reads a request by the function `read`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._pool, self._came = ThreadPoolExecutor(most, "quire-reads"), SimpleQueue[tuple[Any, object, Any]]()
+        self._asked = dict[object, object]()  # by token: its call, which is the one whose result is wanted
+
+    @property
+    def now(self) -> float:
+        return time.monotonic()
+
+    def send(self, ask: Callable[[], object], token: object) -> None:
+        self._asked[token] = call = object()
+        self._pool.submit(self._call, ask, token, call)
+
+    def _call(self, ask: Callable[[], object], token: object, call: object) -> None:
+        try:
+            found: object = ask()
+        except Exception as e:  # whatever it is, it belongs to who asked
+            found = e
+        self._came.put((token, call, found))
+
+    def wait(self, seconds: float) -> list[tuple[Any, Any]]:
+        came = list[tuple[Any, object, Any]]()
+        with suppress(Empty):
+            came.append(self._came.get(timeout=seconds) if seconds else self._came.get_nowait())
+            while True:
+                came.append(self._came.get_nowait())
+        return [(token, found) for token, call, found in came if self._asked.get(token) is call and self._asked.pop(token)]
+
+    def cancel(self, token: object) -> None:
+        """Forget a call: it goes on, and its result is nobody's."""
+        self._asked.pop(token, None)
+
+    def close(self) -> None:
+        """Begin no more calls, and wait for those that have begun."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
