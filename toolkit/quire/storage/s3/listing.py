@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from quire.storage.retry import again
 
 _PARSED = "QuirePage"  # our name in boto3's answer
 _NOTHING = b"<ListBucketResult/>"
+_thread = threading.local()
 _TEXTS = frozenset(("Key", "LastModified", "ETag", "Size", "Prefix", "IsTruncated", "NextContinuationToken", "EncodingType"))
 
 
@@ -76,12 +78,12 @@ def moment(text: str) -> int:
 
 
 def take_over(client: Any) -> None:
-    """Let the pages of a client's listings be parsed here; `page_of` finds them in its answers."""
+    """Let the pages that `page_of` asks a client for be parsed here."""
     client.meta.events.register("before-parse.*.ListObjectsV2", _take)  # by this pattern it comes before botocore's own look at the XML
 
 
 def _take(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
-    if response_dict["status_code"] == 200:
+    if response_dict["status_code"] == 200 and getattr(_thread, "parses", False):
         try:
             customized_response_dict[_PARSED] = parsed(response_dict["body"])
         except ValueError:  # it may be an error all the same, or cut off: botocore tells
@@ -90,9 +92,16 @@ def _take(response_dict: dict[str, Any], customized_response_dict: dict[str, Any
             response_dict["body"] = _NOTHING
 
 
-def page_of(answer: Any, what: str, host: str) -> S3Page:
-    """The page in a client's answer; `what` was wanted of whom, for the error where it is none."""
-    found: S3Page | None = answer[_PARSED]
+def page_of(ask: Callable[[], Any], what: str, host: str) -> S3Page:
+    """The page that a client's listing gives; `what` was wanted of whom, for the error where it is none.
+
+    Whoever else uses the client, also meanwhile, gets boto3's own answers.
+    """
+    _thread.parses = True
+    try:
+        found: S3Page | None = ask()[_PARSED]
+    finally:
+        _thread.parses = False
     if found is None:
         raise StorageError(f"{what}: {host} did not answer with a listing. Check endpoint_url, and the proxy between.")
     return found

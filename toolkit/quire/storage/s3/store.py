@@ -15,6 +15,7 @@ import calendar
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
@@ -113,14 +114,14 @@ class S3Store(Objects):
             page = again(ask)
 
     def _listed(self, doing: str, folder: str, **asked: Any) -> S3Page:
-        return page_of(self._do("list_objects_v2", doing, folder, **asked), f"cannot {doing} {self.shown(folder)}", self.account.host)
+        listed = partial(self._do, "list_objects_v2", doing, folder, **asked)
+        return page_of(listed, f"cannot {doing} {self.shown(folder)}", self.account.host)
 
     def _pages(self, folder: str, **asked: Any) -> Iterator[S3Page]:
         begun = {name: value for name, value in asked.items() if name != "StartAfter"}
 
         def ask(token: str) -> S3Page:
-            more = {**begun, "ContinuationToken": token} if token else asked
-            return self._listed("list", folder, Prefix=self._below(folder), **more)
+            return self._listed("list", folder, Prefix=self._below(folder), **({**begun, "ContinuationToken": token} if token else asked))
 
         return pages(ask)
 
