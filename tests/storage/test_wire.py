@@ -232,6 +232,7 @@ def test_a_long_body_comes_whole() -> None:
     with serving(long) as (origin, came), connections() as made:
         for _ in range(3):
             assert bodies(answers(made, *[asked(origin, len(data))] * 4)) == [data] * 4
+            assert not any(each._incoming.body for each in made._open), "what waits for a request holds no body"
         assert len(came) == 4
 
 

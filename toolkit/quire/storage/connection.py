@@ -25,6 +25,7 @@ SESSIONS = 256
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
+_NOTHING = Incoming(0)
 sessions: dict[tuple[ssl.SSLContext | None, str, int], Any] = {}  # of TLS, by place, to be taken up again
 
 
@@ -49,7 +50,7 @@ class Connection:
         self.heard, self.patience = wire.now, CONNECT
         self.ready: Callable[[], None] = nothing
         self._fresh = True  # no answer has come on it yet
-        self._incoming = Incoming(0)
+        self._incoming = _NOTHING
         self._unsent = b""
         self.making: Making | None = Making(self)
 
@@ -128,7 +129,7 @@ class Connection:
 
     def _whole(self, flying: Flying, incoming: Incoming) -> None:
         place, wire = self.place, self.wire
-        self.flying = None
+        self.flying, self._incoming = None, _NOTHING  # while it waits it holds no body
         if self._fresh:
             self._fresh = False
             if place.secure:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from quire.errors import UsageError, scrub
+from quire.storage.http import trusted
 from quire.storage.options import names, spelled, text
 
 PORT = 9870  # of a namenode's web server, unless it is set otherwise
@@ -150,6 +151,8 @@ class Access:
 
     def trust(self) -> ssl.SSLContext:
         """The trusted certificates, and our own."""
+        if self._verify is True and not self._cert:
+            return trusted()
         if self._trust is None:
             try:
                 made = ssl.create_default_context(cafile=self._verify if isinstance(self._verify, str) else None)
