@@ -470,7 +470,13 @@ def test_a_proxy_is_asked_for_what_goes_by_http(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_proxy_tunnels_what_goes_by_https(certificate: Path, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(tls=tls) as (origin, _), proxy() as (address, heads):
+    services = list[bytes]()
+
+    def talk(sock: socket.socket, _: int) -> None:
+        services.append(head(sock))
+        sock.sendall(OK)
+
+    with serving(talk, tls) as (origin, _), proxy() as (address, heads):
         monkeypatch.setenv("https_proxy", address.replace("://", "://who:pass@"))
         made = Wire(lambda: trusted(str(certificate / "cert")))
         assert bodies(answers(made, asked(origin, headers="Authorization: mine\r\n"))) == [b"12345"]
@@ -479,6 +485,8 @@ def test_a_proxy_tunnels_what_goes_by_https(certificate: Path, tls: ssl.SSLConte
         assert heads[0].startswith(b"CONNECT 127.0.0.1:")
         assert b"Proxy-Authorization: Basic d2hvOnBhc3M=\r\n" in heads[0]
         assert b"mine" not in heads[0], "the proxy is not told what is for the service"
+        assert services[0].startswith(b"GET /x HTTP/1.1\r\n")
+        assert b"Proxy-Authorization" not in services[0], "nor the service what is for the proxy"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
