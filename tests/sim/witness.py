@@ -561,10 +561,19 @@ def _kept(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, min
     for row in mine:
         assert row["start"] == at, f"{path} was purged, and {row['start']} follows {at}: double or missing"
         at += row["length"]
-    out = b"".join(record(there, row) for row in mine)
+    again = _retried(there, path, content, mine) if transform == "records" else []
+    out = b"".join(record(there, row) for row in mine if row not in again)
     assert at == len(content), f"{path} was purged, and {at} bytes of {len(content)} are kept"
     assert out == expected(transform, content), f"{path} was purged, and {out!r} is kept of it"
-    return len(out)
+    return len(out) + sum(len(record(there, row)) for row in again)
+
+
+def _retried(there: Mapping[str, bytes], path: str, content: bytes, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of rejected records that a retry has taken after all: what it has made of them stands where it has written that."""
+    again = [row for row in rows if content[row["start"] :].startswith(b"-")]
+    made = b"".join(record(there, row) for row in again)
+    assert made == b"".join(line.upper() + b"\n" for row in again for line in _lines(content, row)), f"{path}: {made!r}"
+    return again
 
 
 def _path(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, found: list[dict[str, Any]], grows: bool) -> int:
@@ -627,15 +636,12 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
         assert not begins or sorted(out.splitlines()) == sorted(lines.splitlines()), f"{path}: {out!r}"
         return len(out)
     if transform == "records":
-        # What a retry has made of a record stands where the retry has written it.
-        again = [row for row in found if content[row["start"] :].startswith(b"-")]
-        made = b"".join(record(there, row) for row in again)
-        assert made == b"".join(line.upper() + b"\n" for row in again for line in _lines(content, row)), f"{path}: {made!r}"
+        again = _retried(there, path, content, found)
         out = b"".join(record(there, row) for row in found if row not in again)
         minus = [line for line in content[:at].splitlines() if line.startswith(b"-")]
         assert not begins or len(rejected) + len(again) == len(minus), path
         assert not begins or out == expected(transform, content[:at]), f"{path}: {out!r}"
-        return len(out) + len(made)
+        return len(out) + sum(len(record(there, row)) for row in again)
     if whole or (begins and grows):
         assert out == expected(transform, content[:at]), f"{path}: {out!r} instead of {expected(transform, content[:at])!r}"
     return len(out)
