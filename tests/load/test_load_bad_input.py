@@ -47,7 +47,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         ("kafka://host:9092/a,,b", "is not a topic"),
         ("kafka://host:9092/(", "regular expression"),
         ("/data/in", "quire.consolidate"),
-        (["kafka://host:9092/t"], "kafka://host:9092/topic"),
+        ([], "kafka://host:9092/topic"),
+        (["kafka://host:9092/t", 5], "kafka://host:9092/topic"),
+        (["/data/in"], "quire.consolidate"),
+        (["kafka://host:9092/t", "kafka://user:hunter2@host:9092/t"], "source_options"),
+        (["kafka://host:9092/t", "kafka://other:9092/t"], "topics of one call are of one cluster"),
     ],
 )
 def test_a_source_that_is_none(source: Any, words: str, tmp_path: Path) -> None:
