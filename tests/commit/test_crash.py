@@ -37,13 +37,17 @@ MAIN = [
     *rare(*cases(["lines"], ["upload"], ["s3"])),
     *cases(["few"], ["copy"], ["s3"]),
     *cases(["shuffle", "claim"], ["rename"], ["hdfs"]),
-    *slow(*cases(["raw+gzip", "parquet", "xml", "directories"], ["rename"], ["hdfs"])),
+    *slow(*cases(["raw+gzip", "parquet", "xml", "directories", "by path"], ["rename"], ["hdfs"])),
     *slow(*cases(["lines"], ["rename_v2"], ["objects"])),
     *slow(*cases(["parquet", "shuffle"], ["upload"], ["s3"])),
     *slow(*cases(["raw+gzip"], ["upload"], ["azure"])),
     *slow(*cases(["claim"], ["copy"], ["azure"])),
 ]
-PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *slow(*cases(["process"], ["upload"], ["s3"]))]
+PROCESS = [
+    *cases(["process"], ["rename"], ["hdfs"]),
+    *slow(*cases(["routes"], ["rename"], ["hdfs"])),
+    *slow(*cases(["process"], ["upload"], ["s3"])),
+]
 TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *slow(*cases(["tails"], ["upload"], ["s3"]))]
 BOUNDED = [
     *cases(["bounded", "retrying"], ["rename"], ["hdfs"]),

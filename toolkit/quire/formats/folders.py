@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -102,5 +103,6 @@ class FolderWriter:
 
     def discard(self) -> None:
         """Give up what was written."""
-        for place in self._open.values():
-            self._all[place][0].discard()
+        with ExitStack() as every:  # also where one of them fails; what was closed has nothing to give up
+            for writer, _ in self._all:
+                every.callback(writer.discard)
