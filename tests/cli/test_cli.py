@@ -55,6 +55,7 @@ COMMANDS = [
     "ledger files",
     "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted", "ledger changed", "ledger purge-sources",
     "ledger import-markers", "ledger export-markers", "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records",
+    "maintain", "ledger maintain",
     "ledger unprocessed", "load", "status", "ledger offsets", "ledger lag", "committer", "committer advise", "committer check",
     "committer inspect", "committer lab", "committer sweep", "table", "table create", "table show", "table upsert", "table insert",
     "table bulk-insert", "table delete", "table snapshot", "table changes", "table compact", "table clean", "table savepoint",
@@ -384,7 +385,7 @@ def test_damage_ends_with_3(run: Run, place: Path) -> None:
 def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is(run: Run, tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
     one_line(run("consolidat", source, dest), 2, "Did you mean 'consolidate'?")
-    one_line(run("zzz"), 2, "consolidate, emit, ledger, load, plan, populate, process, read, recover, run, skew, sniff, status")
+    one_line(run("zzz"), 2, "consolidate, emit, ledger, load, maintain, plan, populate, process, read, recover, run, skew, sniff, status")
     one_line(run("ledger", "sumary", dest), 2, "Did you mean 'summary'?")
     one_line(run("consolidate", source, dest, "--planer", "hash"), 2, "--planner", "quire consolidate --help")
     one_line(run("--planner", "hash"), 2, "--planner")

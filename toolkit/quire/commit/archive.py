@@ -1,7 +1,7 @@
 """The archive of a log: old entries, ten thousand in one object, so that a log of many years has few objects.
 
 An object has the entries as they stood, each with its row of the history. It is put if absent, after the one before it, and never
-deleted; its entries are, once it is there. Of a number that is archived the archive alone counts: a writer that has slept since may put
+deleted; its entries are, once it is there. For a number that is archived the archive alone counts: a writer that has slept since may put
 another entry under the free name. So whoever has asked for an entry looks *after* that whether its number is archived, and takes what the
 archive says where it is. `archiving` writes it.
 """

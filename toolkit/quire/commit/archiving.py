@@ -2,8 +2,8 @@
 
 read ten thousand entries → put them if absent, as one object → read that back → delete the entries
 
-Anybody may do it, at any time, and again: entries never change, so each call puts the same, and an object that is there decides. What a
-call leaves that dies is deleted by the next one, and so is what a writer that had slept has put under a number that is archived.
+Anybody may do it, at any time, and again: entries never change, so each call puts the same, and an object that is there decides. The
+next call deletes what one that died has left, and what a writer that had slept has put under a number that is archived.
 """
 
 from __future__ import annotations

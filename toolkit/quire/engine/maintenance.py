@@ -29,7 +29,7 @@ class Maintenance(display.Shown):
     seconds: float = 0.0
 
     def _done(self) -> Mapping[str, object]:
-        """What was done, in a few words each."""
+        """The services that were done, in a few words each."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ def limit_of(time_limit: str | float | None) -> float | None:
 
 
 class Carried(NamedTuple):
-    """What each service has done; what could not be done, with the reason; and what was not begun."""
+    """The results of the services; why some could not be done; and which were not begun."""
 
     done: dict[str, Any]
     hindered: dict[str, str]

@@ -22,7 +22,7 @@ class Upkeep(Protocol):
         ...
 
     def beside(self, wanted: Any, request: Request, runner: Runner, bars: Progress) -> Callable[[Report], Report]:
-        """What to do after each run, with its report; it raises nothing, and says in the report what went wrong."""
+        """The work after each run, which is given its report; it raises nothing, and says in the report what went wrong."""
         ...
 
 
@@ -32,7 +32,7 @@ def wanted(maintain: object, *, loops: bool) -> Any:
 
 
 def beside(wanted: Any, request: Request, runner: Runner, bars: Progress) -> Callable[[Report], Report]:
-    """What to do after each run of a call: nothing, where it wants none."""
+    """The work after each run of a call: nothing, where it wants none."""
     return (lambda report: report) if wanted is None else _upkeep().beside(wanted, request, runner, bars)
 
 

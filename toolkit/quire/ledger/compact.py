@@ -32,7 +32,7 @@ def compact(dest: Dest, target: int, written: str = "", most: int | None = None,
     `written`: how Parquet files are written, as JSON; "": as the last call has said it. `most`: of an upkeep, which goes on with another
     job: so many tasks, and a file waits for others that are as large together, so that each byte is written few times again.
 
-    Of files that hold rows of all splits of a commit the ledger does not say whose bytes are where: they are merged as they are, and stay
+    The ledger does not say whose bytes are where in files that hold rows of all splits of a commit: they are merged as they are, and stay
     rows of their commits. `sort_by`: columns by which such rows are sorted in each file.
     """
 

@@ -215,7 +215,7 @@ def _until(limit: float | None) -> Callable[[], bool]:
 
 
 def _sum(found: list[Changed]) -> Changed:
-    """What several jobs have changed, one after the other."""
+    """The changes of several jobs, one after the other."""
     counts = ("removed", "removed_bytes", "written", "written_bytes", "carried", "superseded")
     sums = {name: sum(getattr(each, name) for each in found) for name in counts}
     return dataclasses.replace(
@@ -235,7 +235,7 @@ class Upkeep:
         return Wanted.of(**maintain)
 
     def beside(self, wanted: Wanted, request: Request, runner: Runner, bars: Progress) -> Beside:
-        """What to do after each run."""
+        """The work after each run."""
         return Beside(request, runner, bars, wanted)
 
 
@@ -306,7 +306,7 @@ class Maintained:
 
         "compact" merges small files into files of `target_size`, "expire" ends versions that are older than what is kept and deletes what
         only they need, "checkpoint" merges the ledger, "archive" moves entries of the log that no version needs into objects of ten
-        thousand. Of a table, the last two: `Table.maintain` does the rest.
+        thousand. For a table, the last two: `Table.maintain` does the rest.
 
         small_files   compact once so many small files can become fewer,
         small_share   and these are more than so many times the others
@@ -318,7 +318,7 @@ class Maintained:
         dry_run       True: do nothing, and say what is due
         spark, committer, progress   as in `quire.consolidate`
 
-        What is refused, or a store cannot do, hinders nothing else, and is named in the report; a call that was killed is gone on with by
+        A service that is refused, or that a store cannot do, hinders no other, and is named in the report; a call that was killed is gone on with by
         the next one. Returns an `UpkeepReport`. Raises UsageError for wrong arguments.
         """
         wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit), again(every, max_runs)
