@@ -318,8 +318,8 @@ class Maintained:
         dry_run       True: do nothing, and say what is due
         spark, committer, progress   as in `quire.consolidate`
 
-        A service that is refused, or that a store cannot do, hinders no other, and is named in the report; a call that was killed is gone on with by
-        the next one. Returns an `UpkeepReport`. Raises UsageError for wrong arguments.
+        A service that is refused, or that a store cannot do, hinders no other, and is named in the report; the next call goes on with one
+        that was killed. Returns an `UpkeepReport`. Raises UsageError for wrong arguments.
         """
         wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit), again(every, max_runs)
         work = Maintaining(Dest(self._url, self._options, runner_of(spark, self._store), Progress(progress), committer), wanted)
