@@ -278,9 +278,15 @@ def test_one_that_is_missing_or_damaged_is_one_line(tmp_path: Path) -> None:
     dest = archived(tmp_path)
     path = dest / names.archived(8)
     good = path.read_bytes()
+    path.unlink()
+    with refused(FormatError, 2, names.entry(6), names.archived(8), "Put one of the two back"):
+        Log(of(dest)).refresh().entry(6)
+    path.write_bytes(good)
+    runs(tmp_path, 9, 11)
+    Ledger(dest).checkpoint(spark=LocalRunner())  # it says what is archived
     for data, word in ((None, "missing"), (b"", "damaged"), (good[:-9], "damaged"), ((dest / names.archived(4)).read_bytes(), "damaged")):
         path.unlink() if data is None else path.write_bytes(data)
-        with refused(FormatError, 2, names.archived(8), *((word, "entries 5 to 8", "Put back") if data is not None else ("Put one of",))):
+        with refused(FormatError, 2, names.archived(8), word, "entries 5 to 8", "Put back"):
             Log(of(dest)).refresh().entry(6)
         with refused(FormatError, 2, names.archived(8)):
             Ledger(dest).inspect.history()

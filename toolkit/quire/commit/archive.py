@@ -67,16 +67,21 @@ class Archive:
     def tables(self, columns: Sequence[str], after: int, until: int) -> Iterator[pa.Table]:
         """The rows of the history of the entries in (after, until], those of an object at a time."""
         for last in range(last_of(after + 1), last_of(until) + 1, BLOCK):
-            table = self._read(last, list(dict.fromkeys([*columns, "version"])))
+            table = self._whole(last, list(dict.fromkeys([*columns, "version"])))
             version = table.column("version")
             yield table.filter(pc.and_(pc.greater(version, after), pc.less_equal(version, until))).select(columns)
 
     def check(self, last: int, entries: Sequence[bytes] | None = None) -> None:
         """FormatError where an object does not hold all of its entries (`entries`: these)."""
-        table = self._read(last, ["version", "entry"])
-        found = table.column("entry").to_pylist()
-        if table.column("version").to_pylist() != list(range(last - BLOCK + 1, last + 1)) or (entries is not None and found != entries):
+        found = self._whole(last, ["version", "entry"]).column("entry").to_pylist()
+        if entries is not None and found != entries:
             raise damaged(self.store, last, ValueError("it holds other entries than the log"))
+
+    def _whole(self, last: int, columns: list[str]) -> pa.Table:
+        table = self._read(last, columns)
+        if table.column("version").to_pylist() != list(range(last - BLOCK + 1, last + 1)):
+            raise damaged(self.store, last, ValueError("it holds other entries than its name says"))
+        return table
 
     def _read(self, last: int, columns: list[str], groups: list[int] | None = None) -> pa.Table:
         name = names.archived(last)
