@@ -30,7 +30,7 @@ from objects import quire_reads, timed, wanted
 from objects_s3 import options
 
 SHOWN = 18
-_PACKAGES = ("aiohttp", "yarl", "multidict", "propcache", "asyncio", "quire", "hmac", "urllib", "email")
+_PACKAGES = ("quire", "selectors", "socket", "hmac", "urllib", "email")
 
 
 @contextmanager
@@ -64,7 +64,6 @@ def measure(way: str, url: str, given: dict[str, Any], etag: str, files: int) ->
     found = list[cProfile.Profile]()
     with profiled(found):
         assert sum(islice(run, 1, None)) == files * SIZE
-    threads = [sum(row[2] for row in _rows(profile)) for profile in found]
     functions, packages = defaultdict[str, float](float), defaultdict[str, float](float)
     for profile in found:
         for (file, _, name), calls, own in _rows(profile):
@@ -72,12 +71,12 @@ def measure(way: str, url: str, given: dict[str, Any], etag: str, files: int) ->
             package = package or ("built into Python" if file == "~" else "others")
             functions[f"{name} ({package}; {calls / files:.1f} calls a file)"] += own
             packages[package] += own
-    total = sum(threads)
+    total = sum(packages.values())
 
     def largest(found: dict[str, float]) -> dict[str, float]:
         return {name: own / total for name, own in sorted(found.items(), key=lambda x: -x[1])[:SHOWN]}
 
-    return {"functions": largest(functions), "packages": largest(packages), "loop": max(threads) / total}
+    return {"functions": largest(functions), "packages": largest(packages)}
 
 
 def _rows(profile: cProfile.Profile) -> list[tuple[tuple[str, int, str], int, float]]:
@@ -115,7 +114,7 @@ def main() -> int:
         profile = alternate(__file__, ("profile",), 1, place, **job)["profile"][0]
     cpu = median([r["cpu_us"] for r in plain])
     rounds = listed([r["cpu_us"] for r in plain])
-    print(f"\nCPU a file: {cpu:.0f} µs (rounds: {rounds}), {profile['loop']:.0%} of it in the event loop's thread")
+    print(f"\nCPU a file: {cpu:.0f} µs (rounds: {rounds})")
     for what in ("packages", "functions"):
         rows = [(name, f"{share:.1%}", f"{share * cpu:.0f}") for name, share in profile[what].items() if share >= 0.01]
         print("\n" + table([what, "share", "µs a file"], rows))
