@@ -420,6 +420,6 @@ def test_the_settings_that_are_typed_are_those_that_are_checked_and_shown() -> N
         return {name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
 
     assert {*LoadSettings.__annotations__, "every"} == keywords(check)
-    assert keywords(quire.load) == keywords(check) | {"spark", "max_runs", "outage", "progress", "stop"}
+    assert keywords(quire.load) == keywords(check) | {"spark", "max_runs", "outage", "progress", "stop", "maintain"}
     assert {*Settings.__annotations__, "waits", "of_splits"} == keywords(build)
     assert keywords(quire.plan) | {"split_by_schema"} == {*Settings.__annotations__, "spark", "progress", "operation"}

@@ -13,7 +13,7 @@ import quire
 from gathering import refused
 from loading import exact, load, numbered, topic
 from quire.cli import load as commands
-from quire.engine import by_topic
+from quire.engine import by_topic, loop
 from quire.engine.by_topic import ByTopic, dest_of
 from quire.errors import AllQuarantined, QuireError, RefusedError, TopicsFailed, TransientError, UsageError
 from quire.sources.kafka import topics as kafka_topics
@@ -28,14 +28,14 @@ def kafka() -> Iterator[Mock]:
 
 def fail(monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], QuireError | None]) -> None:
     """Let the runs of one topic end with an error, while there is one."""
-    whole = by_topic.gather
+    whole = loop.gather
 
     def gathered(request: Any, *args: Any, **more: Any) -> Any:
         if request.topics.asked == (name,) and (e := error()) is not None:
             raise e
         return whole(request, *args, **more)
 
-    monkeypatch.setattr(by_topic, "gather", gathered)
+    monkeypatch.setattr(loop, "gather", gathered)
 
 
 def test_each_topic_has_a_destination_of_its_own_and_is_exact_by_itself(kafka: Mock, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_interrupt_ends_all_of_it(kafka: Mock, tmp_path: Path, monkeypatch: p
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(by_topic, "gather", interrupted)
+    monkeypatch.setattr(loop, "gather", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(kafka, f"{one},{two}", f"{tmp_path}/{{topic}}")
 

@@ -83,12 +83,16 @@ class Budget:
     def __init__(self) -> None:
         self._last, self._time, self.spent = outages.clock(), 0.0, 0.0
 
-    @property
-    def spare(self) -> float:
-        """Seconds that are left now."""
+    def tick(self) -> float:
+        """The time of the clock, from which the call's is counted on."""
         now = outages.clock()
         self._time += max(0.0, now - self._last)  # a clock may be set back
         self._last = now
+        return now
+
+    @property
+    def spare(self) -> float:
+        """Seconds that are left."""
         return SHARE * self._time - self.spent
 
 
@@ -256,7 +260,7 @@ class Beside:
     def __call__(self, report: Report) -> Report:
         """The report of a run, with what upkeep could not do since the last time that it was tried."""
         self._jobs += len(report.jobs)
-        now = outages.clock()
+        now = self._budget.tick()
         if self._looked > now:
             self._looked = float("-inf")  # the clock was set back
         if self._jobs and not self._bars.stopping and (self._jobs >= self._work.wanted.small_files or now - self._looked >= LOOK):
