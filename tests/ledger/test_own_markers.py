@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,14 @@ from sim.world import DEST, SOURCE, Actor, World
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 WITHOUT: dict[str, Any] = {"spark": LocalRunner()}
 MARKS = "memory://m"
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    """Whatever another test has left in memory is gone."""
+    forget_all()
+    yield
+    forget_all()
 
 
 def named(folder: Path, source: Path) -> list[str]:
