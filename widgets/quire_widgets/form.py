@@ -12,9 +12,10 @@ import traitlets
 
 from quire.errors import QuireError, choose, scrub
 from quire_widgets import html
-from quire_widgets.call import Call
+from quire_widgets.call import Call, Watch
 
 SETTLED = 0.25  # seconds
+FIRST = 3.0  # seconds that a first look may take before the widget is there without it
 _LABEL = "7em"
 
 
@@ -124,6 +125,59 @@ class Form(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published witho
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
         return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": self._page()}
+
+
+class WatchForm(Form):
+    """The base of those that look again by themselves, as long as somebody sees them."""
+
+    watching = traitlets.Bool(True, help="whether it looks again by itself")
+
+    def __init__(self, css: str, look: Callable[[], object], pause: float) -> None:
+        super().__init__(css)
+        self._watch, self._pause = Watch(look, pause), pause
+        self._unseen = False  # it was shown, and is not any more
+
+    def _watch_box(self) -> Any:
+        """The box to tick for it."""
+        box = widgets.Checkbox(description=f"look every {self._pause:g} s", indent=False, layout={"width": "auto"})
+        box.add_class("quire-watch")
+        traitlets.link((box, "value"), (self, "watching"))
+        return box
+
+    def _begin(self, watch: bool) -> None:
+        """Look for the first time, and go on with it where `watch` says so."""
+        self._watch.ask()
+        self._watch.wait(FIRST)
+        self.watching = watch
+        self._follow_watching()
+        self._view_count = 0  # so that the browser says how many views there are
+        self.observe(self._viewed, "_view_count")
+
+    def refresh(self) -> None:
+        """Look now, in the background; `wait` waits for it."""
+        self._watch.ask()
+
+    @traitlets.observe("watching")
+    def _follow_watching(self, _: object = None) -> None:
+        self._watch.on(self._looks())
+
+    def _looks(self) -> bool:
+        """Whether it has to look by itself now."""
+        return self.watching and not self._unseen
+
+    def _viewed(self, change: Mapping[str, Any]) -> None:
+        """Where nobody sees it any more, it does not look; where somebody does again, at once."""
+        gone, back = change["new"] == 0, self._unseen and change["new"]
+        self._unseen = gone
+        self._follow_watching()
+        if back and self.watching:
+            self.refresh()
+
+    def close(self) -> None:
+        """Look no more."""
+        if watch := getattr(self, "_watch", None):  # else its arguments were wrong
+            watch.on(False)
+        super().close()
 
 
 class CancelForm(Form):

@@ -18,13 +18,12 @@ from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
 from quire.errors import scrub
 from quire_widgets import as_code, html, load_pages
-from quire_widgets.call import Stopped, Watch, after_load, options_of
-from quire_widgets.form import Choice, Field, Form, Running, Shutter, Turners, line, place, shown
+from quire_widgets.call import Stopped, after_load, options_of
+from quire_widgets.form import Choice, Field, Running, Shutter, Turners, WatchForm, line, place, shown
 from quire_widgets.load_pages import ORDERS, LoadView, Looking
 from quire_widgets.pages import Grid
 
 BUSY = ("loading", "stopping")
-FIRST = 3.0  # seconds that the first look may take before the monitor is there without it
 _STOPPING = "Stopping after the commit under way. Stop now interrupts it: nothing is lost, and Resume goes on with its plan."
 _OWN = ("stop", "progress", "spark", "source", "dest")
 
@@ -63,7 +62,7 @@ class _Partitions(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         return str(self._table.value)
 
 
-class LoadMonitor(Form):
+class LoadMonitor(WatchForm):
     """The effect of `quire.load` on a destination, wherever it runs; with a `source` it can be started, stopped and resumed here.
 
     dest                   where records are loaded to, by this kernel or any other process
@@ -92,7 +91,6 @@ class LoadMonitor(Form):
 
     order = Choice(ORDERS, "what the partitions are ordered by")
     topic = traitlets.Unicode(help="a part of topics' names")
-    watching = traitlets.Bool(True, help="whether it looks again by itself")
     state = traitlets.Enum(("idle", *BUSY, "stopped", "done", "failed"), "idle", help="where it is")
     seen = traitlets.Any(help="what the last look has found")
     result = traitlets.Instance(LoadReport, allow_none=True, help="what the last run has loaded")
@@ -106,38 +104,29 @@ class LoadMonitor(Form):
         pause = seconds(look_every, "look_every")
         self._spark, self._settings = spark, {**({"transform": transform} if transform is not None else {}), **settings}
         self._looking = Looking(os.fsdecode(dest), source, options_of(self._settings), settings.get("source_options"))
-        super().__init__("quire-monitor")
-        self._watch = Watch(self._look, pause)
+        super().__init__("quire-monitor", self._look, pause)
         self._stop = threading.Event()
         self._show_lock = threading.RLock()
-        self._unseen = False  # it was shown, and is not any more
         self._partitions = _Partitions(self, page_size)
-        self._build(f"look every {pause:g} s")
+        self._build()
         self._show(self._looking.look(ask=False))
-        self._watch.ask()
-        self._watch.wait(FIRST)
-        self.watching = watch
-        self._follow_watching()
-        self._view_count = 0  # so that the browser says how many views there are
-        self.observe(self._viewed, "_view_count")
+        self._begin(watch)
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
-    def _build(self, watching: str) -> None:
+    def _build(self) -> None:
         verbs = [
             self._button("Start", self.start, button_style="primary", tooltip="Load, in the background of this kernel"),
             self._button("Stop", self.stop, disabled=True, tooltip="After the commit under way; once more: at once"),
         ]
         for one in verbs:
             one.layout.display = None if self._looking.source else "none"
-        watch = widgets.Checkbox(description=watching, indent=False, layout={"width": "auto"})
-        watch.add_class("quire-watch")
+        watch = self._watch_box()
         self._running = Running("load-", self.stop)
         self._shutters = {
             "commits": Shutter("commits", "the last commits", lambda: _wide(load_pages.commits(self.seen))),
             "skew": Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._shutters["skew"].model_id)),
             "quarantined": Shutter("quarantined", "the first records in quarantine", lambda: _wide(load_pages.quarantined(self.seen))),
         }
-        traitlets.link((watch, "value"), (self, "watching"))
         refresh = self._button("Refresh", self.refresh, tooltip="Look at the ledger and the brokers")
         commits, skew, quarantined = self._shutters.values()
         self._lay_out(
@@ -152,10 +141,6 @@ class LoadMonitor(Form):
         return as_code.ledger(self._looking.dest, options_of(self._settings) is not None, None, "inspect.offsets", "")
 
     # ----------------------------------------------------------------------------------------------------------------- to look
-    def refresh(self) -> None:
-        """Look now, in the background; `wait` waits for it."""
-        self._watch.ask()
-
     def turn(self, pages: int | None) -> None:
         """So many `pages` of partitions on, or back if it is negative; None: the first one."""
         with self._show_lock:
@@ -167,17 +152,8 @@ class LoadMonitor(Form):
         if self.seen is not None:
             self.turn(None)
 
-    @traitlets.observe("watching")
-    def _follow_watching(self, _: object = None) -> None:
-        self._watch.on((self.watching and not self._unseen) or self.state in BUSY)
-
-    def _viewed(self, change: Mapping[str, Any]) -> None:
-        """Where nobody sees it any more, it does not look; where somebody does again, at once."""
-        gone, back = change["new"] == 0, self._unseen and change["new"]
-        self._unseen = gone
-        self._follow_watching()
-        if back and self.watching:
-            self.refresh()
+    def _looks(self) -> bool:
+        return super()._looks() or self.state in BUSY
 
     def _look(self) -> None:
         """In the thread of the watch."""
@@ -226,9 +202,8 @@ class LoadMonitor(Form):
 
     def close(self) -> None:
         """Look no more; a load under way ends after its commit."""
-        if watch := getattr(self, "_watch", None):  # else its arguments were wrong
-            self._stop.set()
-            watch.on(False)
+        if stop := getattr(self, "_stop", None):  # else its arguments were wrong
+            stop.set()
         super().close()
 
     def _ended(self, answer: LoadReport | None, error: BaseException | None) -> None:

@@ -17,11 +17,9 @@ from quire import UsageError
 from quire.arguments import seconds
 from quire.errors import hide
 from quire_widgets import as_code, html
-from quire_widgets.call import Watch
-from quire_widgets.form import Form, Shutter, line, place, shown
+from quire_widgets.form import Shutter, WatchForm, line, place, shown
 
 AT_ONCE = 8  # destinations
-FIRST = 3.0  # seconds that the first look may take before the page is there without it
 _LOOKING = "not looked at yet"
 
 
@@ -76,7 +74,7 @@ class _Row(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published witho
         self.facts.show(self.seen is not None)
 
 
-class StatusPage(Form):
+class StatusPage(WatchForm):
     """A page that says in one line a destination whether it is well and what to do; it looks by itself, and changes nothing.
 
     dests              a destination, several of them, or each with the source that it is made of: {"/data/out": "/data/in"}; tables, too
@@ -98,7 +96,6 @@ class StatusPage(Form):
     """
 
     state = traitlets.Enum(("idle",), "idle", help="it looks, and does nothing else")
-    watching = traitlets.Bool(True, help="whether it looks again by itself")
     ok = traitlets.Bool(None, allow_none=True, help="whether nothing is to be done anywhere")
 
     def __init__(
@@ -111,23 +108,14 @@ class StatusPage(Form):
             seconds(max_age, "max_age")
         given = {"max_age": max_age, "spark": spark, "storage_options": storage_options, "source_options": source_options}
         self._chosen = {name: value for name, value in given.items() if value is not None}
-        super().__init__("quire-status-page")
+        super().__init__("quire-status-page", self._look, pause)
         self._rows = [_Row(dest, source) for dest, source in named.items()]
-        self._looked, self._unseen, self._show_lock = "", False, threading.Lock()
-        self._watch = Watch(self._look, pause)
-        box = widgets.Checkbox(description=f"look every {pause:g} s", indent=False, layout={"width": "auto"})
-        box.add_class("quire-watch")
-        traitlets.link((box, "value"), (self, "watching"))
+        self._looked, self._show_lock = "", threading.Lock()
         refresh = self._button("Refresh", self.refresh, tooltip="Look at all of them now")
-        self._lay_out("verdict", [refresh, box], *self._rows, "code")
+        self._lay_out("verdict", [refresh, self._watch_box()], *self._rows, "code")
         self._show_code("\n\n".join(["import quire", *(as_code.status(row.dest, row.source, self._chosen) for row in self._rows)]))
         self._show()
-        self._watch.ask()
-        self._watch.wait(FIRST)
-        self.watching = watch
-        self._follow_watching()
-        self._view_count = 0  # so that the browser says how many views there are
-        self.observe(self._viewed, "_view_count")
+        self._begin(watch)
 
     @property
     def seen(self) -> dict[str, quire.Status]:
@@ -140,31 +128,9 @@ class StatusPage(Form):
         return {row.dest: row.trouble for row in self._rows if row.trouble}
 
     # ----------------------------------------------------------------------------------------------------------------- to look
-    def refresh(self) -> None:
-        """Look now, in the background; `wait` waits for it."""
-        self._watch.ask()
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until what was asked for is shown, at most `timeout` seconds; return whether that is so."""
         return self._watch.wait(timeout)
-
-    def close(self) -> None:
-        """Look no more."""
-        if watch := getattr(self, "_watch", None):  # else its arguments were wrong
-            watch.on(False)
-        super().close()
-
-    @traitlets.observe("watching")
-    def _follow_watching(self, _: object = None) -> None:
-        self._watch.on(self.watching and not self._unseen)
-
-    def _viewed(self, change: Mapping[str, Any]) -> None:
-        """Where nobody sees it any more, it does not look; where somebody does again, at once."""
-        gone, back = change["new"] == 0, self._unseen and change["new"]
-        self._unseen = gone
-        self._follow_watching()
-        if back and self.watching:
-            self.refresh()
 
     def _look(self) -> None:
         """In the thread of the watch."""
