@@ -7,6 +7,7 @@ import os
 import threading
 import zipfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import quire
 from checker import check
 from gathering import documents, gather, look, refused, write
 from quire.errors import QuireError, UsageError
+from quire.planning import backlog
 from quire.planning import plan as planning
 from quire.planning.backlog import Backlog
 from quire.storage.local import LocalStore
@@ -404,3 +406,24 @@ def test_a_full_temporary_directory_is_said_and_nothing_is_lost(tmp_path: Path, 
             gather(source, tmp_path / "out", max_files=2)
     assert gather(source, tmp_path / "out", max_files=2).files == 5
     check(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_another_call_that_ends_the_job_while_its_listing_is_put_in_order_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    """It cleans what was planned under the same name: the call, or the plan, begins anew, and finds nothing left."""
+    source, dest = aged(write(tmp_path / "in", {name: name.encode() for name in SIX}), SIX), tmp_path / "out"
+    whole, met, here = backlog.Ordered, list[int](), {"spark": LOCAL, "progress": False}
+
+    def ordered(*args: Any) -> Any:
+        if not met:
+            met.append(gather(source, dest).files)
+        return whole(*args)
+
+    monkeypatch.setattr(backlog, "Ordered", ordered)
+    report = quire.plan(source, dest, max_files=2, **here).run() if looks else gather(source, dest, max_files=2)
+    assert met == [6]
+    assert report.files == 0
+    assert sorted(chain.from_iterable(commits(dest))) == sorted(SIX)
+    check(source, dest)

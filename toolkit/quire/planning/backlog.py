@@ -17,7 +17,7 @@ import xxhash
 from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage import segments
-from quire.errors import FormatError
+from quire.errors import FormatError, NotFoundError
 from quire.planning.listing import PLAN, Later, Listed, TaskRun, write_rows
 from quire.planning.ordered import Bound, Ordered
 from quire.planning.plan import Lister, Look, freeze_columns
@@ -61,7 +61,10 @@ class Backlog:
         listed, self._ratio = self._lister(look)
         if not self._bound or look.wanted.policy.supersede or self._bound.holds(listed.new, listed.written.bytes):
             return listed
-        self._ordered = Ordered((TaskRun(**run) for run in listed.written.runs), look.log.store, self._bound)
+        try:
+            self._ordered = Ordered((TaskRun(**run) for run in listed.written.runs), look.log.store, self._bound)
+        except NotFoundError:  # others have ended a job of this name, and cleaned it with this plan: whoever takes it up plans anew
+            return listed
         self._listed = replace(listed, written=replace(listed.written, runs=[], splits=0, bytes=0))
         first = self._part(look, self._ordered)
         assert first is not None
