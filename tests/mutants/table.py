@@ -322,6 +322,7 @@ MUTANTS = (
     m("uncovered ranges keep their rows", FOLD, "                uncovered[uncover.path].append((number, uncover))\n", "                pass\n"),
     m("uncover_whole_key", UNCOVERED, "int(self.by[first:end].max(initial=-1))", "int(self.by.max(initial=-1))"),
     m("quarantine_by_path", ANTIJOIN, ' if r["version"] == version or not bad]', "]"),
+    m("bounded: a listing whose job others have ended is an error", BACKLOG, "        except NotFoundError:  # others", "        except ZeroDivisionError:  # others", first=BOUNDED),
     m("backlog_as_listed", BACKLOG, "        if not len(self._hashes):", "        if True:", first=BOUNDED),
     m("what others have touched of a backlog is not listed again", BACKLOG, "            self._settled &= left.num_rows == rows.num_rows\n", "", first=BOUNDED),
     m("an unsettled commit of a listing is forgotten by the next one", BACKLOG, "        self._settled &= settled\n", "        self._settled = settled\n", first=BOUNDED),
