@@ -261,6 +261,15 @@ def test_what_comes_into_a_store_meanwhile_is_not_overwritten(tmp_path: Path, mo
     assert connect(url).get(name) == b"theirs"
 
 
+def test_a_file_that_a_lost_answer_has_put_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"memory://{tmp_path.name}/in"
+    monkeypatch.setattr(populating, "_empty", lambda *_: connect(url))
+    name, content = next(populating._documents(_Tree("", 20, 5000, 20, "even", 0, 7), 0, 20))
+    connect(url).put(name, bytes(content))
+    assert populate(url, files=20, dirty=0, progress=False).files == 20
+    assert len(list(connect(url).walk())) == 20
+
+
 def test_a_script_without_a_main_guard_and_one_on_the_command_line_work_and_no_bar_is_in_a_log(tmp_path: Path) -> None:
     # names of the standard library in the working directory must not be picked up by the processes that write
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")

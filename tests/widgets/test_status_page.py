@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from gathering import gather, refused, write
 from pages import Balanced, click, everything, markup, one, text_of, walk
 from quire.errors import StorageError, UsageError
-from quire_widgets import StatusPage, status_page
+from quire_widgets import StatusPage, form, status_page
 
 SECRET = "hunter2hunter2"
 
@@ -92,6 +93,55 @@ def test_what_does_not_answer_is_told_and_the_others_are_looked_at(
     assert page.wait(20)
     assert said_of(page)[1].startswith("✓")
     assert shows(page, "verdict").startswith("2 destinations: 1 well, 1 not known")
+
+
+def test_one_that_does_not_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, well, ill = story(tmp_path)
+    whole, answers = status_page.quire.status, threading.Event()
+
+    def status(dest: str, *args: Any, **more: Any) -> Any:
+        assert dest != str(ill) or answers.wait(20)
+        return whole(dest, *args, **more)
+
+    monkeypatch.setattr(form, "FIRST", 0.1)
+    monkeypatch.setattr(status_page.quire, "status", status)
+    page = StatusPage([ill, well], watch=False)
+    try:
+        for _ in range(2):
+            page.refresh()
+            deadline = time.monotonic() + 20
+            before = page.seen.get(str(well))
+            while page.seen.get(str(well)) is before and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert list(page.seen) == [str(well)]
+        assert not page.wait(0.1)
+        assert page.ok is None
+    finally:
+        answers.set()
+        assert page.wait(20)
+        page.close()
+    assert page.ok is False
+
+
+def test_an_observer_that_fails_is_told_and_the_next_look_comes(tmp_path: Path, made: Callable[..., StatusPage]) -> None:
+    source, well, _ = story(tmp_path)
+    page, heard = made({str(well): str(source)}), list[Any]()
+
+    def fails(change: Any) -> None:
+        heard.append(change["new"])
+        raise ValueError("mine")
+
+    page.observe(fails, "ok")
+    write(source, {"more.xml": b"<a>", "less.xml": b"<a>"})
+    gather(source, well, transform="xml", max_quarantined=9)
+    click(page, "refresh")
+    assert page.wait(20)
+    assert "ValueError: mine" in shows(page, "trouble")
+    page.unobserve(fails, "ok")
+    click(page, "refresh")
+    assert page.wait(20)
+    assert shows(page, "trouble") == ""
+    assert heard == [False]
 
 
 def test_it_looks_by_itself_while_it_is_shown(tmp_path: Path, made: Callable[..., StatusPage]) -> None:

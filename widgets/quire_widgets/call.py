@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -151,6 +151,28 @@ class Watch:
                 with self._state:
                     self._done = number
                     self._state.notify_all()
+
+
+class Watches:
+    """Several of them as one: none waits for another."""
+
+    def __init__(self, watches: Iterable[Watch]) -> None:
+        self._all = tuple(watches)
+
+    def ask(self) -> None:
+        """See `Watch`."""
+        for each in self._all:
+            each.ask()
+
+    def on(self, going: bool) -> None:
+        """See `Watch`."""
+        for each in self._all:
+            each.on(going)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `Watch`; all of them have the time together."""
+        end = None if timeout is None else time.monotonic() + timeout
+        return all(each.wait(None if end is None else max(0.0, end - time.monotonic())) for each in self._all)
 
 
 def options_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:

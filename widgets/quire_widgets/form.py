@@ -12,7 +12,7 @@ import traitlets
 
 from quire.errors import QuireError, choose, scrub
 from quire_widgets import html
-from quire_widgets.call import Call, Watch
+from quire_widgets.call import Call, Watch, Watches
 
 SETTLED = 0.25  # seconds
 FIRST = 3.0  # seconds that a first look may take before the widget is there without it
@@ -132,9 +132,9 @@ class WatchForm(Form):
 
     watching = traitlets.Bool(True, help="whether it looks again by itself")
 
-    def __init__(self, css: str, look: Callable[[], object], pause: float) -> None:
+    def __init__(self, css: str, watch: Watch | Watches, pause: float) -> None:
         super().__init__(css)
-        self._watch, self._pause = Watch(look, pause), pause
+        self._watch, self._pause = watch, pause
         self._unseen = False  # it was shown, and is not any more
 
     def _watch_box(self) -> Any:

@@ -18,7 +18,7 @@ from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
 from quire.errors import scrub
 from quire_widgets import as_code, html, load_pages
-from quire_widgets.call import Stopped, after_load, options_of
+from quire_widgets.call import Stopped, Watch, after_load, options_of
 from quire_widgets.form import Choice, Field, Running, Shutter, Turners, WatchForm, line, place, shown
 from quire_widgets.load_pages import ORDERS, LoadView, Looking
 from quire_widgets.pages import Grid
@@ -104,7 +104,7 @@ class LoadMonitor(WatchForm):
         pause = seconds(look_every, "look_every")
         self._spark, self._settings = spark, {**({"transform": transform} if transform is not None else {}), **settings}
         self._looking = Looking(os.fsdecode(dest), source, options_of(self._settings), settings.get("source_options"))
-        super().__init__("quire-monitor", self._look, pause)
+        super().__init__("quire-monitor", Watch(self._look, pause), pause)
         self._stop = threading.Event()
         self._show_lock = threading.RLock()
         self._partitions = _Partitions(self, page_size)

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -17,9 +17,9 @@ from quire import UsageError
 from quire.arguments import seconds
 from quire.errors import hide
 from quire_widgets import as_code, html
+from quire_widgets.call import Watch, Watches
 from quire_widgets.form import Shutter, WatchForm, line, place, shown
 
-AT_ONCE = 8  # destinations
 _LOOKING = "not looked at yet"
 
 
@@ -108,11 +108,12 @@ class StatusPage(WatchForm):
             seconds(max_age, "max_age")
         given = {"max_age": max_age, "spark": spark, "storage_options": storage_options, "source_options": source_options}
         self._chosen = {name: value for name, value in given.items() if value is not None}
-        super().__init__("quire-status-page", self._look, pause)
         self._rows = [_Row(dest, source) for dest, source in named.items()]
+        looks = (Watch(partial(self._look, row), pause) for row in self._rows)  # one that does not answer holds up no other
+        super().__init__("quire-status-page", Watches(looks), pause)
         self._looked, self._show_lock = "", threading.Lock()
         refresh = self._button("Refresh", self.refresh, tooltip="Look at all of them now")
-        self._lay_out("verdict", [refresh, self._watch_box()], *self._rows, "code")
+        self._lay_out("verdict", "trouble", [refresh, self._watch_box()], *self._rows, "code")
         self._show_code("\n\n".join(["import quire", *(as_code.status(row.dest, row.source, self._chosen) for row in self._rows)]))
         self._show()
         self._begin(watch)
@@ -132,19 +133,17 @@ class StatusPage(WatchForm):
         """Wait until what was asked for is shown, at most `timeout` seconds; return whether that is so."""
         return self._watch.wait(timeout)
 
-    def _look(self) -> None:
-        """In the thread of the watch."""
-
-        def look(row: _Row) -> None:
-            row.look(self._chosen)
-            row.show()
-            with self._show_lock:
+    def _look(self, row: _Row) -> None:
+        """In the thread of a row's watch."""
+        row.look(self._chosen)
+        with self._show_lock:
+            try:
+                self._looked = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+                row.show()
                 self._show()
-
-        with ThreadPoolExecutor(min(AT_ONCE, len(self._rows)), "quire-status") as threads:  # one that does not answer holds up no other
-            list(threads.map(look, self._rows))
-        self._looked = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        self._show()
+                self._put("trouble", "")
+            except Exception as e:  # an observer of the user's: one line, and the next look comes
+                self._put("trouble", html.alert(line(e)))
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _show(self) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from quire.commit import names
 from quire.engine import loop, outages, upkeep
 from quire.engine.by_schema import added_up
-from quire.engine.driver import gather
 from quire.engine.loader import LoadCall, none_matches
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
@@ -113,9 +112,7 @@ def _failed(report: TopicsReport) -> TopicsFailed:
 class _Topic:
     """A topic, and how it fares. `due`: when it is tried again after an error."""
 
-    call: LoadCall | None = None
-    run: loop.Run = gather  # as long as it has a call
-    keep_up: Callable[[Report], Report] | None = None
+    run: Callable[[bool], Report] | None = None
     report: LoadReport | None = None
     error: QuireError | None = None
     patience: Patience | None = None
@@ -168,19 +165,15 @@ class ByTopic:
         """One run of a topic. An error is kept beside it; an interrupt passes."""
         before = one.error
         try:
-            if one.call is None:
-                one.call = self.make(topic)
-                one.run = loop.one(partial(one.call.decided, self.bars), one.call.told)
-                one.keep_up = one.keep_up or upkeep.beside(self.maintain, one.call.request, runner, self.bars)
-            report = one.run(one.call.request, runner, self.bars, waits=waits)
-            report = one.keep_up(report) if one.keep_up else report
+            one.run = one.run or self._runs(topic, runner)
+            report = one.run(waits)
             assert isinstance(report, LoadReport)
             one.report = report
             if not self.quarantines:
                 one.report.checked()
         except QuireError as e:
             one.error = e
-            one.call = None  # nothing that was read before is believed
+            one.run = None  # nothing that was read before is believed
             one.patience = one.patience or Patience(lasts=math.inf, longest=outages.LONGEST)
             pausing = one.patience.pausing() if waits and not isinstance(e, AllQuarantined) else None
             one.due = outages.clock() + (pausing or 0.0)
@@ -190,6 +183,13 @@ class ByTopic:
             one.error, one.patience, one.due = None, None, 0.0
             if before is not None:
                 self.bars.say(f"{topic}: it goes on.", always=True)
+
+    def _runs(self, topic: str, runner: Runner) -> Callable[[bool], Report]:
+        """The runs of a topic, each with the upkeep of its destination; `waits` is their argument."""
+        call = self.make(topic)
+        run = loop.one(partial(call.decided, self.bars), call.told)
+        keep_up = upkeep.beside(self.maintain, call.request, runner, self.bars)
+        return lambda waits: keep_up(run(call.request, runner, self.bars, waits=waits))
 
     def _report(self) -> TopicsReport:
         reports = {topic: one.report for topic, one in self.topics.items() if one.report is not None}

@@ -396,7 +396,8 @@ def _put_all(tree: _Tree, store: Store) -> Generator[tuple[int, int]]:
 
     def put(document: tuple[str, bytes | bytearray]) -> int:
         name, content = document
-        if not store.put_if_absent(name, bytes(content)):
+        # A put whose answer was lost finds its own file when it is tried again.
+        if not store.put_if_absent(name, bytes(content)) and store.get(name) != content:
             raise StorageError(f"{scrub(store.url)}/{name} is there by now: somebody else writes there. What was written stays.")
         return len(content)
 
