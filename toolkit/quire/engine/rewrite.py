@@ -59,15 +59,16 @@ def rewrite(attempt: Attempt) -> None:
 
 def _lines(store: Store, name: str, compression: str) -> Iterator[bytes]:
     """The lines of a data file, some at a time; the last one is ended, too."""
-    rest = b""
+    begun = list[bytes]()  # pieces of a line, put together once: a long one has very many
     for piece in lines.contents(store, name, compression):
-        data = rest + piece
-        end = data.rfind(b"\n") + 1
-        rest = data[end:]
+        end = piece.rfind(b"\n") + 1
         if end:
-            yield data[:end]
-    if rest:
-        yield rest + b"\n"
+            yield b"".join([*begun, piece[:end]])
+            begun = []
+        if end < len(piece):
+            begun.append(piece[end:])
+    if begun:
+        yield b"".join([*begun, b"\n"])
 
 
 def _sorted(held: list[pa.Table], order: list[str]) -> Iterator[pa.Table]:

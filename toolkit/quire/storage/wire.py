@@ -1,8 +1,9 @@
 """Requests in flight, hundreds at once: HTTP/1.1 on connections of this call's own, that one thread drives (`window` does).
 
-The standard library's sockets, without an event loop between: a small object costs about 30 µs of processor time, where aiohttp takes 220
-and libcurl's multi interface 47. There is nothing here that a fork, or an interpreter's end, could break: connections belong to the call
-that made them. TLS is Python's own, so its trusted certificates are those of this machine (`http.trusted`).
+The standard library's sockets, without an event loop between: a small object costs 30 to 47 µs of processor time, signed, in order and
+within a bound of bytes, where aiohttp took 262, and libcurl's multi interface takes 31 to 38 without any of these (`region.py`). There
+is nothing here that a fork, or an interpreter's end, could break: connections belong to the call that made them. TLS is Python's own, so
+its trusted certificates are those of this machine (`http.trusted`).
 
 - A connection that is kept may have been closed by the other side just when it is asked again: then the request is sent once more, on a
   new one, before it counts as failed.
