@@ -103,7 +103,8 @@ class _Simulation:
 
     def _batch(self, now: float, task: _Task) -> None:
         """The next call of `read_many`: it knows nothing of the one before."""
-        task.left, task.limit, task.slowed, task.links = self.batches[task.batch % len(self.batches)], float(self.line.flight), 0.0, 0
+        task.left, task.limit, task.links = self.batches[task.batch % len(self.batches)], float(self.line.flight), 0
+        task.slowed = -window.AT_MOST_EACH
         task.batch += 1
         self._pump(now, task)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 import time
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +56,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["list" if (query or {}).get("comp") == "list" else kind[method]] += 1
         return send(self, method, what, path, query, *more, **named)
 
-    async def read(self: Any, method: str, *more: Any) -> Any:
+    def read(self: Any, method: str, *more: Any) -> Any:
         found[kind[method]] += 1
-        return await ask(self, method, *more)
+        return ask(self, method, *more)
 
     def opening(*given: Any) -> Any:
         found["calls"] += 1
@@ -123,22 +121,44 @@ class Account:
     def __init__(self, limit: float, latency: float) -> None:
         self.limit, self.latency = limit, latency
         self.tokens, self.filled, self.refused = limit, time.monotonic(), 0
+        self.coming = deque[tuple[float, Any, Any]]()
+        self.came = list[float]()  # when each file had come
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[window.Fetch]:
-        yield self.fetch
+    # As connections are used.
+    def opened(self) -> tuple[Account, window.Fetch]:
+        return self, self.fetch
 
-    async def fetch(self, request: ReadRequest) -> bytes:
-        now = time.monotonic()
+    def fetch(self, request: ReadRequest) -> window.Steps:
+        return (yield request)
+
+    @property
+    def now(self) -> float:
+        return time.monotonic()
+
+    def send(self, ask: ReadRequest, token: Any) -> None:
+        now = self.now
         self.tokens = min(self.limit, self.tokens + (now - self.filled) * self.limit)
         self.filled = now
         admitted = self.tokens >= 1
         self.tokens -= admitted
-        await asyncio.sleep(self.latency)
-        if not admitted:
-            self.refused += 1
-            raise Throttled("ServerBusy")
-        return bytes(request.length)
+        self.refused += not admitted
+        self.coming.append((now + self.latency, token, bytes(ask.length) if admitted else Throttled("ServerBusy")))
+
+    def wait(self, seconds: float) -> list[tuple[Any, Any]]:
+        until = self.now + seconds
+        time.sleep(max(0.0, (min(until, self.coming[0][0]) if self.coming else until) - self.now))
+        found = list[tuple[Any, Any]]()
+        while self.coming and self.coming[0][0] <= self.now:
+            at, token, answer = self.coming.popleft()
+            found.append((token, answer))
+            self.came += [at] * isinstance(answer, bytes)
+        return found
+
+    def cancel(self, token: Any) -> None:
+        self.coming = deque(each for each in self.coming if each[1] is not token)
+
+    def close(self) -> None:
+        self.coming.clear()
 
 
 @pytest.mark.seldom
@@ -153,8 +173,7 @@ def test_the_simulated_window_slows_down_for_a_busy_account_as_the_real_one_does
         before = time.monotonic()
         answers = window.read([ReadRequest(name(i), "v", 10, 0, 10) for i in range(files)], busy.opened)
         assert all(isinstance(content, bytes) for _, content in answers)
-        seen.append((time.monotonic() - before, busy.refused))
-        # The last few wait longer in the simulation.
+        seen.append((busy.came[files * 99 // 100 - 1] - before, busy.refused))  # the last few wait for as long as they were unlucky
         if seen[-1] == (pytest.approx(seconds, rel=0.25), pytest.approx(refused, rel=0.3)):
             return
     raise AssertionError(f"simulated {seconds:.2f} s and {refused} refusals; real: {seen}")

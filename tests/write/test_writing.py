@@ -20,6 +20,7 @@ from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.sources.splits import FileInfo
 from quire.storage import connect, destination
+from quire.write import columns
 from quire.write import writing as steps
 from quire.write.attempt import attempt
 from sim.drivers import run
@@ -123,6 +124,31 @@ def test_an_append_between_the_look_and_the_entry_is_superseded_too(tmp_path: Pa
     monkeypatch.setattr(steps, "live", looks)
     end(begun, done)
     assert there(tmp_path) == listed(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_files_that_are_put_together_while_their_columns_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+    write(tmp_path, [rows(1)], [rows(2)])
+    before, once = columns.live, list[str]()
+
+    def looks(*given: Any) -> Any:
+        found = list(before(*given))
+        if not once:
+            once.extend(file.name for file in found)
+            if lost:
+                (tmp_path / found[0].name).unlink()
+            else:
+                quire.Ledger(tmp_path).compact(spark=LOCAL, progress=False)
+                assert not any((tmp_path / name).exists() for name in once)
+        return iter(found)
+
+    monkeypatch.setattr(columns, "live", looks)
+    if lost:
+        with pytest.raises(QuireError, match="it is not there"):
+            write(tmp_path, [rows(3)])
+    else:
+        write(tmp_path, [rows(3)])
+        assert there(tmp_path) == listed(tmp_path) == [1, 2, 3]
 
 
 def test_of_two_attempts_that_which_spark_names_counts(tmp_path: Path) -> None:

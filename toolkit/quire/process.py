@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from quire.engine.driver import check_destination, check_spec
 from quire.engine.loop import again, check_stop, repeat
 from quire.engine.report import Report
 from quire.engine.request import Request, shows
-from quire.errors import UsageError, about, choose
+from quire.errors import NotFoundError, UsageError, about, choose
 from quire.formats import parquet, partition_columns
 from quire.interrupts import interruptible
 from quire.planning.first import first_files, new_files
@@ -344,10 +344,12 @@ def _columns_of(store: Store, log: Log) -> pa.Schema | None:
     """The columns of the rows that are there: as they were frozen, or else as a data file has them."""
     if (frozen := schemas.frozen(log)) is not None:
         return frozen
+    tip = log.tip
     for file in live(log, fold(log)):
-        traced = log.commit(file.number).spec.traced  # else its files do not hold what the function has given
-        if traced and file.name.endswith(".parquet") and store.stat(file.name) is not None:
-            own = schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
-            made = partition_columns.of([file.name], own.names, {}) if columns_of(log.commit(file.number).spec) else {}
-            return pa.schema([*own, *made.items()])
-    return None
+        spec = log.commit(file.number).spec
+        if spec.traced and file.name.endswith(".parquet"):  # else its files do not hold what the function has given
+            with suppress(NotFoundError):
+                own = schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
+                made = partition_columns.of([file.name], own.names, {}) if columns_of(spec) else {}
+                return pa.schema([*own, *made.items()])
+    return None if log.refresh().tip == tip else _columns_of(store, log)  # another call has put them together meanwhile

@@ -9,7 +9,7 @@ import pyarrow as pa
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import live
-from quire.errors import RefusedError, UsageError, about, choose
+from quire.errors import NotFoundError, RefusedError, UsageError, about, choose
 from quire.formats import parquet
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import together
@@ -53,8 +53,13 @@ def as_there(log: Log, own: pa.Schema, by: tuple[str, ...], wanted: str = "") ->
     first = next(live(log, fold(log)), None)
     if first is None:
         return own
-    grown = schemas.grown(log)
-    there = grown or parquet.open_file(log.store, first.name).schema_arrow.remove_metadata()
+    try:
+        there = schemas.grown(log) or parquet.open_file(log.store, first.name).schema_arrow.remove_metadata()
+    except NotFoundError:
+        tip = log.tip
+        if log.refresh().tip == tip:
+            raise  # it is lost
+        return as_there(log, own, by, wanted)  # another call has put it together with others
     if evolves := schemas.evolving(log, wanted):
         try:
             return together(there, own, evolves)
