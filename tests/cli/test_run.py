@@ -32,6 +32,14 @@ file = Path(sys.argv[1])
 supervisor = run.Supervisor(file, quire.LocalRunner(), lambda text: print(text, file=sys.stderr, flush=True))
 sys.exit(supervisor.run(jobs.read(file)))
 """
+ELSEWHERE = """
+import signal, threading, time
+def sent(file):
+    while not file.exists():
+        time.sleep(0.05)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Thread(target=sent, args=(file.with_name("now"),), daemon=True).start()
+"""
 SLOW = """
 import time
 from pathlib import Path
@@ -60,10 +68,10 @@ def gathers(place: Path, name: str, **keys: Any) -> str:
 class Process:
     """A process with jobs, and what it says."""
 
-    def __init__(self, place: Path, *tables: str) -> None:
+    def __init__(self, place: Path, *tables: str, program: str = ALL) -> None:
         self.place, self.file, self.errors = place, place / "jobs.toml", place / "errors.txt"
         self.write(*tables)
-        command = [sys.executable, "-c", ALL, str(self.file)]
+        command = [sys.executable, "-c", program, str(self.file)]
         with self.errors.open("w") as errors:  # its own group, and the handlers of a shell's foreground
             self.process = subprocess.Popen(command, stderr=errors, cwd=place, start_new_session=True, restore_signals=True)
 
@@ -97,8 +105,8 @@ class Process:
 def process(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     begun = list[Process]()
 
-    def begin(*tables: str) -> Process:
-        begun.append(Process(tmp_path, *tables))
+    def begin(*tables: str, **how: str) -> Process:
+        begun.append(Process(tmp_path, *tables, **how))
         return begun[0]
 
     yield begin
@@ -220,6 +228,13 @@ def test_a_failed_job_begins_again_with_backoff_where_it_says_so(tmp_path: Path,
     one.until(lambda: one.gathered("wrong"))
     one.send(signal.SIGTERM)
     assert one.code() == 0
+
+
+def test_a_signal_that_another_thread_was_sent_ends_the_jobs_too(tmp_path: Path, process: Any) -> None:
+    one = process(gathers(tmp_path, "a"), program=ALL.replace("supervisor =", f"{ELSEWHERE}\nsupervisor =", 1))
+    one.until(lambda: one.gathered("a"))
+    (tmp_path / "now").touch()
+    assert one.code(30) == 0
 
 
 def test_a_hangup_begins_a_failed_job_anew(tmp_path: Path, process: Any) -> None:

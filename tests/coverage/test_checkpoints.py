@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -700,6 +704,51 @@ def test_a_run_writes_one_when_enough_has_gathered_and_reads_no_entry_before_it(
     for a, b in zip(found[1:4], expected[1:4], strict=True):
         assert a.equals(b)  # type: ignore[attr-defined]
     assert ledger.verify(spark=LocalRunner()).ok
+
+
+def test_fewer_segments_are_enough_where_the_last_one_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may read each segment since the last one: those of a slow loop are merged before they are a thousand."""
+    monkeypatch.setattr(checkpoint, "SOON", 3)
+    later = 0.0
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(time=lambda: time.time() + later))
+    for i in range(8):
+        memory.MemoryStore("memory://many").put(f"{i}.txt", b"line %d\n" % i)
+        later = 3700.0 * (i == 6)
+        quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    assert [names.checkpoint_of_head(h)[0] for h in heads()] == [6, 14], "after three commits, and after four more when it was old"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_short_segments_are_asked_for_ahead_and_long_ones_in_their_turn(monkeypatch: pytest.MonkeyPatch, among: bool) -> None:
+    for i in range(9):
+        memory.MemoryStore("memory://many").put(f"{i}.txt", b"line %d\n" % i)
+        quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    monkeypatch.setattr("quire.coverage.fold.AHEAD", 3)
+    folded = fold(Log(store()).refresh())
+    folded = replace(folded, sources=tuple(replace(s, rows=10**9) if i == 4 else s for i, s in enumerate(folded.sources)))
+    asked, most, lock, get = list[str](), [0, 0], threading.Lock(), memory.MemoryStore.get
+
+    def counted(self: memory.MemoryStore, name: str) -> bytes:
+        with lock:
+            asked.append(name)
+            most[0] += 1
+            most[1] = max(most)
+        time.sleep(0.02)
+        with lock:
+            most[0] -= 1
+        return get(self, name)
+
+    monkeypatch.setattr(memory.MemoryStore, "get", counted)
+    paths = pa.array([f"memory://many/{i}.txt" for i in range(9)])
+    found = folded.rows(store(), ["path"], among=paths if among else None)
+    assert found.column("path").to_pylist() == paths.to_pylist(), "in the order of the commits"
+    assert sorted(asked) == sorted(s.segment for s in folded.sources), "each once"
+    assert 1 < most[1] <= 4, "three ahead, and the long one"
+    gone = folded.sources[5]
+    monkeypatch.undo()
+    store().remove(gone.segment)
+    with pytest.raises(FormatError, match=f"{gone.segment} is missing.*commit {gone.number}"):
+        folded.rows(store(), ["path"])
 
 
 def test_opening_asks_for_what_came_after_the_checkpoint_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from quire.storage import Patience
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
 ENDING = 15.0  # seconds in which jobs that are interrupted may end
+LOOK = 0.5  # seconds: a signal that another thread was sent, or that came just before a wait, does not end that wait
 # One pool in which jobs share the cores, where Spark's default lets the one that came first have all of them.
 FAIR = '<allocations><pool name="default"><schedulingMode>FAIR</schedulingMode></pool></allocations>'
 
@@ -102,7 +103,7 @@ class Supervisor:
             while any(one.alive or one.due < math.inf for one in self.running.values()):
                 wait = min((one.due for one in self.running.values()), default=math.inf) - time.monotonic()
                 try:
-                    found = self.heard.get(timeout=None if wait == math.inf else max(0.0, wait))
+                    found = self.heard.get(timeout=min(max(0.0, wait), LOOK))
                 except queue.Empty:
                     self._begin_due()
                     continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -39,6 +40,7 @@ TABLE_ROWS = 100_000  # in a piece of the driver's tables
 GRACE = 24 * 3600.0  # seconds for which those who had begun to read may go on
 # When enough has gathered since the last one: so that opening reads few entries, and a row is written few times again.
 ENTRIES, SEGMENTS, ROWS, SHARE = 1_000, 1_000, 500_000, 4
+SOON, AGE = 100, 3600.0  # segments that are enough where the last one is so many seconds old: planning may read each of them
 LONG = 20_000_000  # rows
 
 
@@ -49,9 +51,13 @@ def due(log: Log) -> bool:
     recent = [t for commit in commits for t in commit.tasks]
     new = sum(t.stats.rows + t.stats.restated for t in recent)
     often = max(1, rows // LONG)  # a long ledger is written again less often
-    many = log.tip - log.merged >= ENTRIES * often or len(recent) >= SEGMENTS * often
+    many = log.tip - log.merged >= ENTRIES * often or len(recent) >= (SOON if _old(log.base) else SEGMENTS) * often
     # Entries of readers' pins count as any: whoever opens the ledger reads them all.
     return bool(commits or log.base) and (many or new >= max(ROWS, rows // SHARE))
+
+
+def _old(base: Checkpoint | None) -> bool:
+    return base is None or time.time() - datetime.fromisoformat(base.time).timestamp() > AGE
 
 
 def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str], object]) -> None:

@@ -10,9 +10,12 @@ others'.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +29,9 @@ from quire.coverage.finished import KEY, restated
 from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
 from quire.storage.once import once
+
+AHEAD = 16  # short segments that are asked for at once
+Get = Callable[[str], bytes]
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,9 @@ class Fold:
         aside = ["state", "records"] if "quarantine" in columns else []
         needed = list(dict.fromkeys([*columns, *aside, *self._also()]))
         tables = []
-        for source in self.sources:
-            if last and (source.first > last or source.last < first):
-                continue
-            table = self._counting(self._read(store, source, needed, first, last, among), source.number)
+        wanted = [source for source in self.sources if not last or (source.first <= last and source.last >= first)]
+        for source, get in _prefetched(store, wanted):
+            table = self._counting(self._read(store, source, needed, first, last, among, get), source.number)
             table = self._as_said(store, table, source.number)
             tables.append(table.select([*columns, "commit"]))
         if not tables:
@@ -84,10 +89,10 @@ class Fold:
             return schema.empty_table()
         return pa.concat_tables(tables)
 
-    def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None) -> pa.Table:
+    def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None, get: Get) -> pa.Table:
         if not source.piece:
             of = f"commit {source.number}: {source.first[:100]} … {source.last[:100]}"
-            table = segments.read(store, source.segment, [c for c in needed if c in segments.SCHEMA.names], first, last, of, among)
+            table = segments.read(store, source.segment, [c for c in needed if c in segments.SCHEMA.names], first, last, of, among, get)
             table = _with(table, "commit", source.number)
             for name, value in (("attempt", names.attempt_of_segment(source.segment)), ("folder", None)):
                 table = _with(table, name, value) if name in needed else table
@@ -198,6 +203,31 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     by_path = Uncovered((path, tuple(found)) for path, found in uncovered.items())
     undone = log.undone_since(log.merged, version)
     return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said), undone=undone)
+
+
+def _prefetched(store: Store, sources: list[Source]) -> Iterator[tuple[Source, Get]]:
+    """Each source, with what gives its bytes: of many short segments some are asked for before their turn."""
+    short = [source for source in sources if not source.piece and source.rows <= segments.ROW_GROUP]
+    if len(short) < 2:
+        yield from ((source, store.get) for source in sources)
+        return
+    with ThreadPoolExecutor(AHEAD) as pool:
+        later = iter(short)
+        coming = deque(pool.submit(store.get, source.segment) for source in islice(later, AHEAD))
+        try:
+            for source in sources:
+                if source.piece or source.rows > segments.ROW_GROUP:
+                    yield source, store.get
+                    continue
+                asked = coming.popleft()
+                yield source, partial(_answer, asked)
+                coming.extend(pool.submit(store.get, source.segment) for source in islice(later, 1))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _answer(asked: Future[bytes], _: str) -> bytes:
+    return asked.result()
 
 
 def _in_order(paths: pa.Array) -> pa.Array:

@@ -15,7 +15,7 @@ quarantined, the file of its attempt that holds it.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,17 +109,18 @@ class SegmentWriter:
 
 
 def read(
-    store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "", of: str = "", among: pa.Array | None = None
-) -> pa.Table:
+    store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "", of: str = "", among: pa.Array | None = None,
+    get: Callable[[str], bytes] | None = None,
+) -> pa.Table:  # fmt: skip
     """The rows of a segment, or of a checkpoint's piece, with paths in [first, last] (all where not given), or of `among` (sorted).
 
-    One that is missing is an error, never empty. `of`: how the log names it, for that error.
+    One that is missing is an error, never empty. `of`: how the log names it, for that error. `get`: gives the bytes in the store's place.
     """
     piece = names.head_of_piece(name) is not None
     schema = PIECE if piece else SCHEMA
     try:
         # A piece is long: for a few paths, only the row groups that may hold them are read.
-        file = OwnParquet(stored(store, name) if piece and first and first == last else store.get(name), schema, LATER)
+        file = OwnParquet(stored(store, name) if piece and first and first == last else (get or store.get)(name), schema, LATER)
         groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last)]
         table = file.read(columns, groups) if among is None else _among(file, columns, groups, among)
         _check_places(table)
@@ -144,6 +145,9 @@ def _among(file: OwnParquet, columns: Sequence[str], groups: list[int], among: p
         path = batch.column("path")
         hits.append(pc.is_in(path, _between(among, *pc.min_max(path).as_py().values())))
         found.append(path.filter(hits[-1]))
+    others = [c for c in columns if c != "path"]
+    if not others:
+        return pa.table([pa.chunked_array(found, pa.string())], schema=pa.schema([file.schema.field("path")]))
     hit, at = pa.chunked_array(hits, pa.bool_()), 0
     some, masks = list[int](), list[pa.ChunkedArray]()
     for i in groups:
@@ -153,10 +157,10 @@ def _among(file: OwnParquet, columns: Sequence[str], groups: list[int], among: p
             masks += here.chunks
         at += file.groups[i].num_rows
     mask, at, rest = pa.chunked_array(masks, pa.bool_()), 0, list[pa.RecordBatch]()
-    for batch in file.batches([c for c in columns if c != "path"], some):
+    for batch in file.batches(others, some):
         rest.append(batch.filter(mask.slice(at, batch.num_rows).combine_chunks()))
         at += batch.num_rows
-    table = pa.Table.from_batches(rest) if rest else file.read([c for c in columns if c != "path"], [])
+    table = pa.Table.from_batches(rest) if rest else file.read(others, [])
     return table.append_column(file.schema.field("path"), pa.chunked_array(found, pa.string())).select(columns)
 
 
