@@ -187,6 +187,20 @@ def test_a_single_call_does_it_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("long_ago")
+@pytest.mark.parametrize("spare", [[9.0], [0.0, 0.0, 9.0]], ids=["time", "time later"])
+def test_a_loop_without_new_files_does_what_one_before_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: list[float]
+) -> None:  # fmt: skip
+    dest = runs(tmp_path, 0, 9)
+    given = iter(spare)
+    monkeypatch.setattr(maintaining.Budget, "spare", property(lambda _: next(given, 9.0)))
+    gather(tmp_path / "in", dest, maintain=SOON, every=0.01, max_runs=len(spare))
+    assert list(Ledger(dest).inspect.history()["verb"]).count("run") == 9
+    assert "compact" in set(Ledger(dest).inspect.history()["verb"])
+    assert lines_of(dest) == sorted(b"".join(expected(tmp_path).values()).splitlines())
+
+
+@pytest.mark.usefixtures("long_ago")
 @pytest.mark.parametrize("error", [StorageError("cannot write: no space left on device"), RuntimeError("a mistake")], ids=["full", "bug"])
 def test_what_goes_wrong_in_it_is_told_and_the_run_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception

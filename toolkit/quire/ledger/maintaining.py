@@ -255,6 +255,7 @@ class Beside:
         self._work, self._bars = Maintaining(dest, wanted), bars
         self._budget = wanted.budget
         self._looked, self._jobs = float("-inf"), 0
+        self._left = True  # whether something may be due that no commit of this call will tell of: a call before it may have died
         self._told = tuple[str, ...]()
 
     def __call__(self, report: Report) -> Report:
@@ -263,8 +264,10 @@ class Beside:
         now = self._budget.tick()
         if self._looked > now:
             self._looked = float("-inf")  # the clock was set back
-        if self._jobs and not self._bars.stopping and (self._jobs >= self._work.wanted.small_files or now - self._looked >= LOOK):
-            self._told, self._jobs, self._looked = self._tried(), 0, now
+        enough = self._jobs >= self._work.wanted.small_files or (self._jobs and now - self._looked >= LOOK)
+        if (enough or self._left) and not self._bars.stopping and self._budget.spare > 0:
+            self._jobs, self._looked, self._left = 0, now, False
+            self._told = self._tried()
         return dataclasses.replace(report, upkeep=self._told) if self._told else report
 
     def _tried(self) -> tuple[str, ...]:
@@ -273,9 +276,8 @@ class Beside:
             due = self._work.due(Log(self._work.dest.store()))
             if not due:
                 return ()
-            if (spare := self._budget.spare) <= 0:
-                return self._told  # another time
-            found = self._work.run(due, spare)
+            found = self._work.run(due, self._budget.spare)
+            self._left = bool(found.left)
             hindered = tuple(f"{name}: {why}" for name, why in found.hindered.items())
         except Exception as e:  # whatever it is: the run that came before has gone well
             hindered = (str(e) if isinstance(e, QuireError) else f"{type(e).__name__}: {e}",)
