@@ -751,6 +751,27 @@ def test_short_segments_are_asked_for_ahead_and_long_ones_in_their_turn(monkeypa
         folded.rows(store(), ["path"])
 
 
+def test_recovery_looks_up_none_of_the_jobs_that_a_checkpoint_has_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(5):
+        memory.MemoryStore("memory://many").put(f"{i}.txt", b"line %d\n" % i)
+        quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    Ledger(DEST).checkpoint(spark=LocalRunner())
+    asked = list[str]()
+
+    def numbers(self: checkpoints.Checkpoint, archive: Any, job: str) -> tuple[int, int]:
+        asked.append(job)
+        return known(self, archive, job)
+
+    known = checkpoints.Checkpoint.numbers
+    monkeypatch.setattr(checkpoints.Checkpoint, "numbers", numbers)
+    protocol.recover(store())
+    assert not asked, "of a ledger of many segments each would be looked up in the whole history"
+    lost = store().get(next(e.name for e in store().walk(names.LEDGER)))
+    store().put(f"{names.LEDGER}/99-0123456789abcdef-0-0123456789ab.rows", lost)
+    with pytest.raises(FormatError, match="has rows of job 99-0123456789abcdef, which is not in it"):
+        protocol.recover(store())
+
+
 def test_opening_asks_for_what_came_after_the_checkpoint_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         commit(lambda job: [task(job, 0, rows(PATHS[:2]))])

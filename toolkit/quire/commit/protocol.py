@@ -370,12 +370,12 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
     for _, c in log.recent():
         named |= {name or "" for t in log.kept(c) for name in (t.coverage.segment, t.coverage.quarantine)}
     left = [e.name for e in store.walk(names.LEDGER) if e.name not in named]
-    _check_not_lost(log, left)
     left += [e.name for e in store.walk(names.QUARANTINE) if e.name not in named]
     left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]
-    if left and log.base:  # what a checkpoint has merged is there until it is expired
+    if left and log.base:  # what a checkpoint has merged is there until it is expired; first, as each of the others is looked up
         for table in log.base.tables(store, "merged", MERGED, ["name"]):
             left = pa.array(left, pa.string()).filter(pc.invert(pc.is_in(pa.array(left, pa.string()), table.column("name")))).to_pylist()
+    _check_not_lost(log, left)
     found |= {names.job_of_segment(name) or names.job_of_part(name) or "" for name in left}
     for by in {by.name: by for c in log.committers() for by in _committers_of(c, store)}.values():
         found |= by.leftovers(store, (file.name for _, c in log.commits() for t in log.kept(c) for file in t.data_files))
