@@ -10,7 +10,7 @@ from quire.commit.entries import Deferred
 from quire.commit.log import Log
 from quire.coverage.carry import Carrying
 from quire.coverage.fold import fold
-from quire.engine.rows import LedgerRow, Record
+from quire.engine.rows import Growing, LedgerRow, Record
 from quire.errors import FormatError, NotFoundError
 from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError
@@ -36,6 +36,11 @@ def carry(attempt: Attempt) -> None:
                     fitted = fit(record, writer.schema or convert.columns, convert.evolves)
                     writer.add(fitted)
                     written = written if fitted.schema.equals(record.schema) else Record.of(fitted)
+                elif name.endswith(".parquet"):
+                    grown = Growing()
+                    fitting = (fit(some, writer.schema or convert.columns, convert.evolves) for some in record)
+                    writer.add_stream(map(grown.add, fitting), row["written"])
+                    written = grown.record or written
                 elif isinstance(record, bytes):
                     attempt.output.add(record, whole=name.endswith(".gz"))
                 else:

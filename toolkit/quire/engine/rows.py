@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -11,6 +11,9 @@ import xxhash
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.engine.output import DataFiles
 from quire.formats.parquet import CONTENT, checksum, checksums
+from quire.formats.running import Running
+
+P = TypeVar("P", bytes, pa.RecordBatch)
 
 
 class Record(NamedTuple):
@@ -34,6 +37,30 @@ class Record(NamedTuple):
         size = made.nbytes / max(1, made.num_rows)
         for n, found in zip(counts, checksums(made, counts), strict=True):
             yield cls(n, int(size * n), found)
+
+
+class Growing:
+    """A record that the writer is given piece by piece: rows, or lines as bytes."""
+
+    def __init__(self) -> None:
+        self.records, self.written = 0, 0
+        self._digest: Any = None
+
+    def add(self, piece: P) -> P:
+        """The next piece, counted."""
+        if isinstance(piece, bytes):
+            self._digest = self._digest or xxhash.xxh3_64()
+            self.records, self.written = self.records + piece.count(b"\n"), self.written + len(piece)
+        else:
+            self._digest = self._digest or Running()
+            self.records, self.written = self.records + piece.num_rows, self.written + piece.nbytes
+        self._digest.update(piece)
+        return piece
+
+    @property
+    def record(self) -> Record | None:
+        """The record as far as it was written; None: nothing was."""
+        return Record(self.records, self.written, self._digest.intdigest()) if self._digest is not None else None
 
 
 class LedgerRow(NamedTuple):

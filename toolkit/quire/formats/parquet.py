@@ -41,7 +41,8 @@ RECORDS = pa.schema(
 _ALIKE = ["topic", "partition", "timestamp_type"]
 PASSING = "passing"  # a compression for files that one task reads once: written and read in half the time, and a third larger
 USUAL = ParquetOptions()
-_COUNTS = struct.Struct("<qq")
+COUNTS = struct.Struct("<qq")
+COUNTED, THERE = "#", "?"
 _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD", PASSING: "LZ4"}
 
 # What decoding quire's own Parquet may make of it; a segment of ours means some 30 times its bytes.
@@ -114,10 +115,21 @@ class ParquetWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append the rows of one input file; they stay together. Where columns have grown, they begin a data file."""
-        if self.schema is None or not self.schema.equals(batch.schema):
+        self._begin(batch.schema, batch.nbytes)
+        self._append(batch)
+
+    def add_stream(self, batches: Iterable[pa.RecordBatch], expected: int) -> None:
+        """Append those of one that come in batches with the same columns, of about `expected` bytes: they stay together, too."""
+        for i, batch in enumerate(batches):
+            if i == 0:
+                self._begin(batch.schema, max(expected, batch.nbytes))
+            self._append(batch)
+
+    def _begin(self, schema: pa.Schema, n: int) -> None:
+        """The place of rows of `n` bytes: here if they fit, else in the next file."""
+        if self.schema is None or not self.schema.equals(schema):
             self._close_file()
-            self.schema = batch.schema
-        n = batch.nbytes
+            self.schema = schema
         ratio = self._packed / self._taken if self._taken else 1.0
         if (
             self._file is not None and self._rows and self._file.at + (self._waiting.bytes + n) * ratio > self.target
@@ -126,9 +138,11 @@ class ParquetWriter:
         self.files.append(len(self.sizes) - 1)
         self.offsets.append(self._rows)
         self.skips.append(0)
+
+    def _append(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
         self._waiting.batches.append(batch)
-        self._waiting.bytes += n
+        self._waiting.bytes += batch.nbytes
         self._waiting.rows += batch.num_rows
         most = self.options.bytes or (LARGEST if self.options.rows else self.group)
         if self._waiting.bytes >= most or 0 < self.options.rows <= self._waiting.rows:
@@ -371,14 +385,17 @@ class RowReader:
 
     def take(self, start: int, n: int) -> pa.Table:
         """The rows [start, start + n)."""
-        found = []
+        found = list(self.pieces(start, n))
+        return pa.concat_tables(found) if found else self.file.schema_arrow.empty_table()
+
+    def pieces(self, start: int, n: int) -> Iterator[pa.Table]:
+        """The same, those of one row group after the other."""
         for group in range(max(0, bisect_right(self.starts, start) - 1), bisect_left(self.starts, start + n, hi=len(self.starts) - 1)):
             first, end = max(start, self.starts[group]), min(start + n, self.starts[group + 1])
             if first < end:
                 if self._group != group:
                     self._group, self._table = group, self.file.read_row_group(group)
-                found.append(self._table.slice(first - self.starts[group], end - first))
-        return pa.concat_tables(found) if found else self.file.schema_arrow.empty_table()
+                yield self._table.slice(first - self.starts[group], end - first)
 
 
 def of_records(schema: pa.Schema) -> bool:
@@ -436,10 +453,10 @@ def _parted(column: Any) -> Callable[[int, int], Iterable[Any]]:
         return lambda start, n: _parts(column.slice(start, n))
     if of.is_primitive(kind):
         width, plain = kind.bit_width // 8, memoryview(column.buffers()[1])[column.offset * kind.bit_width // 8 :]
-        return lambda start, n: (_COUNTS.pack(n, 0), plain[start * width : (start + n) * width])
+        return lambda start, n: (COUNTS.pack(n, 0), plain[start * width : (start + n) * width])
     ends, data = _ends(column), memoryview(column.buffers()[2] or b"")
     lengths, places = memoryview(np.diff(ends).tobytes()), ends.tolist()
-    return lambda start, n: (_COUNTS.pack(n, 0), lengths[4 * start : 4 * (start + n)], data[places[start] : places[start + n]])
+    return lambda start, n: (COUNTS.pack(n, 0), lengths[4 * start : 4 * (start + n)], data[places[start] : places[start + n]])
 
 
 def _of_texts(rows: pa.Table | pa.RecordBatch) -> int:
@@ -455,30 +472,38 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _parts(column: Any) -> Iterator[Any]:
     """The values of a column as bytes, so that none becomes an object of Python's: how many, which are there, and those that are."""
+    return (part for _, part in parts(column, ""))
+
+
+def parts(column: Any, at: str) -> Iterator[tuple[str, Any]]:
+    """The same, each with what it is of the column `at`: those of one kind, of rows that follow one another, may be joined.
+
+    COUNTED  how many values there are, and how many of them are null; THERE: which are there, where some are not
+    """
     kind, of, n = column.type, pa.types, len(column)
-    yield _COUNTS.pack(n, column.null_count)
+    yield at + COUNTED, COUNTS.pack(n, column.null_count)
     if column.null_count:
-        yield pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes()
+        yield at + THERE, pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes()
         column = column if of.is_struct(kind) else column.drop_null()  # what lies behind a null may be anything
     if of.is_null(kind) or not len(column):
         return
     if of.is_struct(kind):
-        for child in column.flatten():
-            yield from _parts(child)
+        for i, child in enumerate(column.flatten()):
+            yield from parts(child, f"{at}.{i}")
     elif of.is_list(kind) or of.is_map(kind):
         column = column.take(pa.array(np.arange(len(column)))) if of.is_map(kind) else column  # the keys of a part are those of all
-        yield np.diff(_ends(column)).tobytes()
-        for child in (column.keys, column.items) if of.is_map(kind) else (column.flatten(),):
-            yield from _parts(child)
+        yield at + "[", np.diff(_ends(column)).tobytes()
+        for i, child in enumerate((column.keys, column.items) if of.is_map(kind) else (column.flatten(),)):
+            yield from parts(child, f"{at}[{i}")
     elif of.is_string(kind) or of.is_binary(kind):
         ends = _ends(column)
-        yield np.diff(ends).tobytes()
-        yield memoryview(column.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
+        yield at + ":", np.diff(ends).tobytes()
+        yield at + "=", memoryview(column.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
     elif of.is_boolean(kind):
-        yield column.to_numpy(zero_copy_only=False).tobytes()
+        yield at + "=", column.to_numpy(zero_copy_only=False).tobytes()
     else:
         width = kind.bit_width // 8
-        yield memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+        yield at + "=", memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
 
 
 def _ends(column: Any) -> Any:

@@ -20,7 +20,7 @@ from quire.coverage.finished import PURGING
 from quire.coverage.fold import Fold
 from quire.coverage.tails import fingerprint
 from quire.errors import FormatError, QuireError, StorageError, scrub
-from quire.formats import lines, parquet
+from quire.formats import lines, parquet, running
 from quire.planning.listing import EXAMPLES
 from quire.sources import transforms
 from quire.sources.archives import Archive, unpacking
@@ -315,7 +315,7 @@ class Comparison:
         taker = self._taker(name)
         try:
             if isinstance(taker, parquet.RowReader):
-                return parquet.checksum(taker.take(row["offset"], row["records"]), row["checksum"])
+                return running.read_back(taker, row)
             digest = xxhash.xxh3_64()
             for piece in taker.take(row["offset"], row["skip"], row["written"]):
                 digest.update(piece)

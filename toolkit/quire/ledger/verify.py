@@ -19,7 +19,7 @@ from quire.commit.kept import with_kept
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, StorageError, printable
-from quire.formats import lines, parquet
+from quire.formats import lines, parquet, running
 from quire.spark.runner import Failure, Runner
 from quire.storage import Store, connect
 from quire.table.format import log_content
@@ -161,7 +161,7 @@ def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Itera
     for row in rows.to_pylist():
         try:
             if isinstance(taker, parquet.RowReader):
-                found = parquet.checksum(taker.take(row["offset"], row["records"]), row["checksum"])
+                found = running.read_back(taker, row)
             else:
                 check = xxhash.xxh3_64()
                 for piece in taker.take(row["offset"], row["skip"], row["written"]):

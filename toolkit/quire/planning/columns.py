@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -24,8 +24,9 @@ from quire.formats import measure
 from quire.formats.parquet import stored
 from quire.formats.partition_columns import for_spark
 from quire.sources.archives import Archive, BrokenArchive, is_archive, unpacking
-from quire.sources.compression import NONE, Decoded
+from quire.sources.compression import NONE, Decoded, begun, codec_of, decode
 from quire.sources.files import Root
+from quire.sources.members import Member
 from quire.sources.partition_by import PartitionBy
 from quire.sources.transforms import BadContent, columnar, directories, schemas, text, widening
 from quire.sources.transforms.text import Reader
@@ -218,9 +219,8 @@ def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, 
         for path, (request, answer) in zip(paths, answers, strict=True):
             if isinstance(answer, Archive):
                 with suppress(Vanished, Unreadable):
-                    for member, found in islice(_documents(answer), SAMPLE):
-                        size = 0 if isinstance(found, BadContent) else len(found)
-                        yield f"{path}!{member}", size, found if isinstance(found, BadContent) else found[:SAMPLED], size <= SAMPLED
+                    for member, size, found, whole in islice(_documents(answer, _beginning), SAMPLE):
+                        yield f"{path}!{member}", size, found, whole
                 continue
             content = answer.content if isinstance(answer, Decoded) else answer
             with suppress(BadContent, Vanished, Unreadable):
@@ -236,17 +236,31 @@ def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, 
                         yield path, request.size, beginning[:SAMPLED], False
 
 
-def _documents(archive: Archive) -> Iterator[tuple[str, bytes | BadContent]]:
-    """The members of an archive, and what is in each, or what is wrong with it."""
+def _whole(archive: Archive, member: Member) -> tuple[int, bytes, bool]:
+    content = archive.content(member, MEMBER, MEMBER).whole
+    return len(content), content, True
+
+
+def _beginning(archive: Archive, member: Member) -> tuple[int, bytes, bool]:
+    beginning, pieces = begun(member.pieces())
+    codec = codec_of(member.name, beginning, archive.decompress)
+    content, _ = begun(decode(codec, pieces) if codec else pieces, SAMPLED + 1)
+    return len(content), content[:SAMPLED], len(content) <= SAMPLED
+
+
+def _documents(
+    archive: Archive, look: Callable[[Archive, Member], tuple[int, bytes, bool]]
+) -> Iterator[tuple[str, int, bytes | BadContent, bool]]:
+    """The members of an archive, and of each its size, what is in it, or what is wrong with it, and whether that is all of it."""
     with closing(archive), suppress(BrokenArchive):  # whoever takes it says that it is damaged
         for member in archive.members():
             if not member.why:
                 try:
-                    yield member.name, archive.content(member, MEMBER, MEMBER).whole
+                    yield member.name, *look(archive, member)
                 except BrokenArchive:
                     raise
                 except BadContent as e:
-                    yield member.name, e
+                    yield member.name, 0, e, True
 
 
 def _packed(store: Store, request: ReadRequest) -> bool:
@@ -268,7 +282,7 @@ def opened(store: Store, prefix: int, rows: pa.Table, *, archives: bool = False)
     for request, content in unpacking(store, NONE, archives=archives).read_many(short):
         with suppress(Vanished, Unreadable):
             if isinstance(content, Archive):
-                for _, found in _documents(content):
+                for _, _, found, _ in _documents(content, _whole):
                     if isinstance(found, bytes):
                         yield request.name, len(found), pa.BufferReader(found)
             elif not isinstance(content, Vanished | Unreadable | BadContent):

@@ -157,7 +157,7 @@ class Decoding:
             found.append(piece)
             size += len(piece)
             if size > HELD:
-                return Decoded(codec, chain(found, pieces))
+                return Decoded(codec, Resumed(found, pieces))
         return Decoded(codec, b"".join(found))
 
 
@@ -185,7 +185,7 @@ def begun(content: bytes | Iterator[bytes], n: int = magic.BEGINNING) -> tuple[b
 
 
 class Resumed:
-    """A store's stream of which the first pieces were looked at."""
+    """A stream of which the first pieces were looked at."""
 
     def __init__(self, held: list[bytes], rest: Any) -> None:
         self._pieces: Iterator[bytes] = chain(held, rest)

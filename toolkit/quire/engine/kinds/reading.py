@@ -172,16 +172,19 @@ def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
 
 
 def write(
-    attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.RecordBatch, marks: Mapping[Span, int | None],
+    attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.RecordBatch | Record, marks: Mapping[Span, int | None],
     said: str | None = None, member: str | None = None,
 ) -> None:  # fmt: skip
-    """Write what was made of parts of a file, or of a `member` of it, with their rows.
+    """Write what was made of parts of a file, or of a `member` of it, with their rows; a Record is written already.
 
     They tell by `said` why their records are not the file's own bytes.
     """
     if isinstance(made, bytes) and len(made) > LONGEST and attempt.work.convert.format == "lines" and (n := longer(made)):
         raise BadContent(f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'")
     rows = [LedgerRow(file.path, file.version, *span, reason=said, fingerprint=marks[span], member=member) for span in done]
+    if isinstance(made, Record):
+        attempt.rows.add(rows, made)
+        return
     parts: list[tuple[str, bytes | pa.RecordBatch]] = [("", made)] if len(made) else []
     if parts and isinstance(made, pa.RecordBatch) and attempt.work.convert.of_columns:
         parts = [*attempt.output.apart(file.path, made)]

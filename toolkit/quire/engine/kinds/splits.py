@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +14,9 @@ from quire.engine.kinds import reading
 from quire.engine.kinds.archived import Taken, Unpacking
 from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
+from quire.engine.kinds.streamed import Streamed, begun
 from quire.engine.kinds.together import Together
+from quire.engine.rows import Record
 from quire.engine.tally import why
 from quire.errors import FormatError
 from quire.planning.columns import SAMPLED as BEGINNING
@@ -92,6 +94,10 @@ class _SplitReader:
 
     def _member(self, split: FileSplit, content: Decoded, room: int) -> Taken:
         """Give a member of an archive to the function."""
+        if isinstance(self.process, Reading):
+            content, pieces = begun(self.process, content)
+            if pieces is not None:
+                return self._long_member(split, self.process, pieces, content.said, room)
         given, made = content.whole, Made(b"")
         if given or self.process.split == "file":
             span = 0, len(given)
@@ -99,6 +105,14 @@ class _SplitReader:
         aside = _stand_ins(made.quarantined, room, "the member")
         write(self.attempt, split.file, [split.span], made.rows, {split.span: None}, content.said, split.member)
         return Taken(useful=not made.vain, quarantined=aside)
+
+    def _long_member(self, split: FileSplit, process: Reading, pieces: Iterator[bytes], said: str | None, room: int) -> Taken:
+        streamed = Streamed(self.attempt, split, process)
+        with streamed.undone():
+            record = streamed.write(pieces)
+            aside = _stand_ins(streamed.quarantined, room, "the member")
+        write(self.attempt, split.file, [split.span], record or b"", {split.span: None}, said, split.member)
+        return Taken(useful=record is not None or not aside, quarantined=aside)
 
     def _grouped(self, group: Together, split: FileSplit, answer: Answer) -> bool:
         """Let a small whole file wait for others, if its rows can be made with theirs."""
@@ -118,9 +132,17 @@ class _SplitReader:
         process, held, decoded = self.process, 0, isinstance(content, Decoded)
         start, length = split.span
         holds = self.convert.holds and not process.whole(split.file.path) and not decoded
+        known = self.attempt.memo.get(split.at)
         try:
+            if known is not None:
+                raise known
             if holds:
                 content = split.settle(content, self.source)
+            elif isinstance(process, Reading) and not start and length == split.file.size:
+                content, pieces = begun(process, content)
+                if pieces is not None:
+                    self._long(split, process, pieces, content.said if isinstance(content, Decoded) else None)
+                    return
             begin, given, long = process.content(split.store, split.request, content, start, length)
             if holds and isinstance(given, bytes):
                 held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
@@ -146,6 +168,17 @@ class _SplitReader:
             self.tally.gathered += not held or held < length
             self.tally.vain += made.vain
             self.tally.waiting += bool(held) and held == length
+
+    def _long(self, split: FileSplit, process: Reading, pieces: Iterator[bytes], said: str | None) -> None:
+        """A whole file that is read as a stream."""
+        streamed = Streamed(self.attempt, split, process)
+        with streamed.undone():
+            record = streamed.write(pieces)
+            made = Made(b"", tuple(streamed.quarantined))
+            made = _last_bytes(made, split.length) if said else made
+            self._taken(split, split.span, made, 0, None, said, record)
+        self.tally.gathered += 1
+        self.tally.vain += bool(made.quarantined) and record is None
 
     def _retry(self, split: FileSplit) -> None:
         """Give a record that was quarantined to the function again, alone: from its quarantine file, or if it is long from the source."""
@@ -194,14 +227,14 @@ class _SplitReader:
             content = answer.content if isinstance(answer, Decoded) else answer
             if isinstance(content, Vanished | Unreadable | BadContent):
                 raise content
-            return content if isinstance(content, bytes) else next(content, b"")
+            return _first(content)
 
     def _beginning_of(self, archive: Archive, split: FileSplit) -> bytes:
         with closing(archive):
             found = list[bytes]()
             for member in archive.members():
                 if member.name == split.member and not member.why:
-                    found.append(archive.content(member, self.process.most, self.process.most).whole[:BEGINNING])
+                    found.append(_first(archive.content(member, None, self.process.most).content)[:BEGINNING])
         if len(set(found)) != 1:
             raise BadContent(f"its archive has {len(found)} members of that name: forget the archive, and the next run reads all of it")
         return found[0]
@@ -216,9 +249,13 @@ class _SplitReader:
             )
 
     def _taken(
-        self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None, said: str | None = None
+        self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None, said: str | None = None,
+        record: Record | None = None,
     ) -> bool:  # fmt: skip
-        """The rows of a `span` of a split; whether anything of it is done. The function was `given` what begins at byte `begin`."""
+        """The rows of a `span` of a split; whether anything of it is done. The function was `given` what begins at byte `begin`.
+
+        record   of the rows, where they are written already
+        """
         file = split.file
         done, aside = cut(*span, [(begin + one.offset, one.covers) for one in made.quarantined])
 
@@ -232,11 +269,16 @@ class _SplitReader:
         # Before anything is written: a file that has changed leaves no trace.
         marks = {each: seen(*each) for each in (*done, *aside)}
         if done:
-            write(self.attempt, file, done, made.rows, marks, said, split.member)
+            write(self.attempt, file, done, record or made.rows, marks, said, split.member)
         quarantine(self.attempt, split, dict(zip(aside, made.quarantined, strict=True)), marks)
         self.tally.files_in += span[0] == 0
         self.tally.bytes_in += sum(n for _, n in done)
         return bool(done)
+
+
+def _first(content: bytes | Iterator[bytes]) -> bytes:
+    """The beginning of a content, as far as it comes at once."""
+    return content if isinstance(content, bytes) else next(content, b"")
 
 
 def _last_bytes(made: Made, length: int) -> Made:

@@ -77,7 +77,7 @@ class Convert:
     def holds_at_most(self) -> int | None:
         """The bytes of a content that is held as a whole; None: it is not."""
         if self.process is not None:
-            return self.process.most
+            return None if self.process.streams else self.process.most
         return None if self.streams else self.max_file_size
 
     @property

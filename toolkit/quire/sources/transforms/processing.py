@@ -6,7 +6,7 @@ import operator
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import xxhash
 
@@ -68,6 +68,8 @@ class Processing:
     most: int = 256 << 20  # bytes of a content
     uncut: tuple[str, ...] = UNCUT  # the ends of names of files that have no lines which one could find in the middle of them
     evolves: str = ""  # how the columns of rows go together with `schema` (see `columns.together`)
+
+    streams: ClassVar[bool] = False  # whether a whole file of any length goes through without being held
 
     def whole(self, path: str) -> bool:
         """Whether a file is one split, however long."""

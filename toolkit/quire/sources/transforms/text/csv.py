@@ -111,6 +111,13 @@ class Csv(Reader):
         """Records that are not empty lines."""
         return list(self._spans(text, start))
 
+    def ended(self, text: bytes) -> int:
+        """Records that end; a carriage return at the end of a text may be half of a line end."""
+        if self.quote and self.quote.encode() in text:
+            found = _records(self.delimiter, self.quote).match(text)
+            return found.end() if found else 0
+        return max(text.rfind(b"\n"), text.rfind(b"\r", 0, len(text) - 1)) + 1
+
     def why(self, head: Names, record: bytes, error: DoesNotFitError) -> str:
         """Why a record does not fit."""
         found = _record(self.delimiter, self.quote).match(record)
@@ -222,6 +229,16 @@ def _record(delimiter: str, quote: str) -> re.Pattern[bytes]:
     inner = rb"[^" + q + rb"]*+(?:" + q + q + rb"[^" + q + rb"]*+)*+"
     value = rb"(?:" + q + inner + rb"(?:" + q + rest + rb"|(\Z))|" + rest + rb")" if quote else rest  # the group: it has no end
     return re.compile(value + rb"(?:" + mark + value + rb")*+(?:\r\n?|\n|\Z)")
+
+
+@lru_cache(100)
+def _records(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    """As many records as end in a text, in one match: half of a quoted value is none, nor is a line end of which half may follow."""
+    mark, q = re.escape(delimiter.encode()), re.escape(quote.encode())
+    rest = rb"[^" + mark + rb"\r\n]*+"
+    inner = rb"[^" + q + rb"]*+(?:" + q + q + rb"[^" + q + rb"]*+)*+"
+    value = rb"(?:" + q + inner + q + rest + rb"|(?!" + q + rb")" + rest + rb")"
+    return re.compile(rb"(?:" + value + rb"(?:" + mark + value + rb")*+(?:\r\n|\n|\r(?!\n|\Z)))*+")
 
 
 @lru_cache(100)

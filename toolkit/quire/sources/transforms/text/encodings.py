@@ -18,15 +18,16 @@ _MARKS = (
 # What a name may mean: the mark says which, and without one it is the first.
 _FAMILY = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32-be"), "utf-8-sig": (UTF8,)}
 _ASCII = bytes(range(128))
+MARK = 4  # bytes of the longest mark
 
 
 @dataclass(frozen=True)
 class Text:
-    """The content of a file, as UTF-8 without a byte order mark."""
+    """The content of a file, or a part of it, as UTF-8 without a byte order mark."""
 
     content: bytes
     encoding: str  # of the file
-    mark: int  # bytes of the mark that it begins with
+    mark: int  # the byte of the file with which the content begins: behind the mark of a whole file
 
     def places(self, offsets: Iterable[int]) -> dict[int, int]:
         """Where each of some bytes of `content`, that begin characters, lies in the file."""
@@ -37,6 +38,15 @@ class Text:
             place += len(self.content[before:at].decode().encode(self.encoding))
             found[at], before = place, at
         return found
+
+    def place(self, offset: int) -> int:
+        """The same of one byte."""
+        return self.places([offset])[offset]
+
+    def stored(self, first: int, end: int) -> bytes:
+        """Some bytes of `content`, whole characters, as they stand in the file."""
+        part = self.content[first:end]
+        return part if self.encoding == UTF8 else part.decode().encode(self.encoding)
 
 
 def text(content: bytes, encoding: str, *, cut: bool = False) -> Text:
@@ -52,9 +62,19 @@ def text(content: bytes, encoding: str, *, cut: bool = False) -> Text:
         decoded = codecs.getincrementaldecoder(encoding)().decode(content, final=not cut)
         return Text(decoded.encode(), encoding, mark)
     except UnicodeDecodeError as e:
-        raise BadContent(f"not valid {encoding} at byte {mark + e.start:,}: say its encoding=") from None
+        raise invalid(encoding, mark + e.start) from None
     except UnicodeEncodeError:
-        raise BadContent(f"it holds half of a surrogate pair, which is not valid {encoding}") from None
+        raise halved(encoding) from None
+
+
+def invalid(encoding: str, at: int) -> BadContent:
+    """Why a file is not read that is not valid at a byte of it."""
+    return BadContent(f"not valid {encoding} at byte {at:,}: say its encoding=")
+
+
+def halved(encoding: str) -> BadContent:
+    """The same of one that is not valid Unicode."""
+    return BadContent(f"it holds half of a surrogate pair, which is not valid {encoding}")
 
 
 def of(beginning: bytes, encoding: str) -> tuple[str, int]:

@@ -90,6 +90,10 @@ class JsonLines(Reader):
             at = end
         return found
 
+    def ended(self, text: bytes) -> int:
+        """Lines that end."""
+        return text.rfind(b"\n") + 1
+
     def why(self, head: None, record: bytes, error: DoesNotFitError) -> str:
         """Why a line does not fit; no value of it is said."""
         try:

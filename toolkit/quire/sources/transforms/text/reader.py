@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -18,6 +18,7 @@ from quire.sources import magic
 from quire.sources.transforms.columns import LARGEST
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import encodings
+from quire.sources.transforms.text.chunks import chunks
 from quire.sources.transforms.text.rejects import DoesNotFitError, Span, told
 
 
@@ -59,6 +60,10 @@ class Reader(ABC):
     @abstractmethod
     def records(self, text: bytes, start: int) -> list[Span]:
         """Where each record of a text begins and ends, from byte `start` on; none of what is empty."""
+
+    @abstractmethod
+    def ended(self, text: bytes) -> int:
+        """How many bytes of a text that begins with a record are records that end in it, whatever follows."""
 
     @abstractmethod
     def why(self, head: Any, record: bytes, error: DoesNotFitError) -> str:
@@ -127,6 +132,24 @@ class Reader(ABC):
             self.check(content)
         text = self._text(content)
         head, start = self.head(text.content)
+        return self._told(text, head, start, 1 if begins else 0)
+
+    def stream(self, pieces: Iterator[bytes], most: int) -> Iterator[tuple[list[Any], list[Rejected]]]:
+        """The same of a whole file that is too long to be held, chunk by chunk; BadContent at any time. A record has up to `most` bytes."""
+        head, line, records, out = None, 1, 0, 0
+        for text in chunks(pieces, self.encoding, self.ended, most):
+            start = 0
+            if not head:  # the first one, unless empty lines come before what a file begins with
+                head, start = self.head(text.content)
+            made, rejected = self._told(text, head, start, line, (records, out))
+            yield made, rejected
+            line, out = line + text.content.count(b"\n"), out + len(rejected)
+            records += sum(each.count(b"\n") if isinstance(each, bytes) else each.num_rows for each in made) + len(rejected)
+
+    def _told(
+        self, text: encodings.Text, head: Any, start: int, line: int, before: tuple[int, int] = (0, 0)
+    ) -> tuple[list[Any], list[Rejected]]:
+        """The rows of a text, or its lines, and the records that do not fit; `line`: the number of its first one, or 0: none is told."""
         try:
             return [self.parse(head, text.content[start:] if start else text.content)], []
         except DoesNotFitError as e:
@@ -135,14 +158,13 @@ class Reader(ABC):
                 raise BadContent(str(e)) from None
         fitting, rejected = told(
             text.content, records, lambda part: self.parse(head, part), lambda part, e: self.why(head, part, e),
-            functools.partial(self.rescue, head) if self.rescued else None,
+            functools.partial(self.rescue, head) if self.rescued else None, before,
         )  # fmt: skip
         places = text.places({at for span, _ in rejected for at in span})
-        found, line, counted = list[Rejected](), 1, 0
+        found, at, counted = list[Rejected](), line, 0
         for (first, end), reason in rejected:
-            line, counted = line + text.content.count(b"\n", counted, first), first
-            said = f"line {line:,}: {reason}" if begins else reason
-            found.append(Rejected(places[first], content[places[first] : places[end]], said))
+            at, counted = at + text.content.count(b"\n", counted, first), first
+            found.append(Rejected(places[first], text.stored(first, end), f"line {at:,}: {reason}" if line else reason))
         return fitting, found
 
     def key(self, content: bytes) -> Any:

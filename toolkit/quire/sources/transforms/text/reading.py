@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -13,7 +14,8 @@ from quire.sources.kafka.rows import as_batch
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
-from quire.sources.transforms.text.reader import Reader
+from quire.sources.transforms.text.reader import Reader, Rejected
+from quire.storage import ReadRequest
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Reading(Processing):
     """The same as `Processing`, of which nothing is a user's."""
 
     reader: Reader | None = None
+
+    streams: ClassVar[bool] = True
 
     @classmethod
     def by(cls, reader: Reader, most: int, ends: tuple[str, ...] = ()) -> Reading:
@@ -31,19 +35,35 @@ class Reading(Processing):
         """The rows of a split, and its records that do not fit; BadContent where the file cannot be read at all."""
         assert self.reader is not None
         assert isinstance(content, bytes)
-        if self.columns is None:
-            self.reader.sampled(
-                content, whole=True
-            )  # says what is wrong with it, unless files that were looked at are wrong, and it is not
-            raise BadContent(
-                "its columns are not known, as no file that was looked at could be read: forget it, and run again with schema="
-            )
+        self._check_columns(content, whole=True)
         batches, rejected = self.reader.read(content, begins=not span[0])
         rows = b"".join(batches) if self.format == "lines" else batches[0] if batches else b""
         if self.format != "lines" and len(batches) > 1:
             rows = as_batch(pa.Table.from_batches(batches))
-        found = (QuarantinedRecord(r.offset, r.record, len(r.record), r.reason, None, len(r.record)) for r in rejected)
-        return Made(rows, tuple(found))
+        return Made(rows, tuple(map(_aside, rejected)))
+
+    def request(self, name: str, version: str, size: int, start: int, length: int) -> ReadRequest:
+        """A whole file as a stream, however long it is; else as for a function."""
+        if length == size:
+            return ReadRequest(name, version, size, 0, size)
+        return super().request(name, version, size, start, length)
+
+    def stream(self, pieces: Iterator[bytes]) -> Iterator[tuple[list[Any], list[QuarantinedRecord]]]:
+        """The same as `call` of a whole file that is not held, some records at a time; BadContent, too, at any of them."""
+        assert self.reader is not None
+        beginning = next(pieces, b"")
+        self.reader.check(beginning)
+        self._check_columns(beginning, whole=False)
+        for batches, rejected in self.reader.stream(chain((beginning,), pieces), self.most):
+            yield [batch for batch in batches if len(batch)], [*map(_aside, rejected)]
+
+    def _check_columns(self, content: bytes, *, whole: bool) -> None:
+        assert self.reader is not None
+        if self.columns is None:
+            self.reader.sampled(content, whole=whole)  # says what is wrong with it, unless others are wrong, and it is not
+            raise BadContent(
+                "its columns are not known, as no file that was looked at could be read: forget it, and run again with schema="
+            )
 
     @property
     def columns(self) -> pa.Schema | None:
@@ -81,6 +101,10 @@ class Reading(Processing):
         """The same with the columns that are known now."""
         assert self.reader is not None
         return dataclasses.replace(self, reader=self.reader.of(columns))
+
+
+def _aside(r: Rejected) -> QuarantinedRecord:
+    return QuarantinedRecord(r.offset, r.record, len(r.record), r.reason, None, len(r.record))
 
 
 def _never(*_: object) -> None:

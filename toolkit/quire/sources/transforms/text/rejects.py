@@ -21,16 +21,18 @@ class DoesNotFitError(Exception):
 
 def told(
     text: bytes, records: Sequence[Span], parse: Callable[[bytes], T], why: Callable[[bytes, DoesNotFitError], str],
-    rescue: Callable[[bytes], T] | None = None,
+    rescue: Callable[[bytes], T] | None = None, before: tuple[int, int] = (0, 0),
 ) -> tuple[list[T], list[tuple[Span, str]]]:  # fmt: skip
     """The rows of the records that fit, in order, and the records that do not, each with the reason.
 
     parse   makes rows of some records that follow one another; DoesNotFitError where one of them does not fit
     why     says of one record why it does not
     rescue  makes a row of one that does not, with its values elsewhere; DoesNotFitError where that does not go either
+    before  how many records of the same file come before these, and how many of them do not fit
     """
     fitting, rejected = list[T](), list[tuple[Span, str]]()
-    waiting, most = [(0, len(records))], max(MOST, len(records) // SHARE)
+    n = before[0] + len(records)
+    waiting, most = [(0, len(records))], max(MOST, n // SHARE)
     while waiting:
         first, end = waiting.pop()
         part = text[records[first][0] : records[end - 1][1]]
@@ -50,6 +52,7 @@ def told(
             else:
                 reason = why(part, e)
             rejected.append((records[first], reason))
-            if len(rejected) > most:
-                raise BadContent(f"more than {most:,} of its {len(records):,} records do not fit; of the first: {rejected[0][1]}") from None
+            if before[1] + len(rejected) > most:
+                of = f"its first {n:,}" if before[0] else f"its {n:,}"
+                raise BadContent(f"more than {most:,} of {of} records do not fit; of the first: {rejected[0][1]}") from None
     return fitting, rejected

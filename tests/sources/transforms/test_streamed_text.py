@@ -1,0 +1,559 @@
+"""Long CSV files and JSON lines go into rows chunk by chunk: the same rows and quarantined records as of one that is held, or none."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import quire
+from gathering import gather, tar, write, zipped
+from quire import Ledger
+from quire.engine.kinds import streamed, together
+from quire.errors import AllQuarantined
+from quire.formats import running
+from quire.sources import archives, compression
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.text import Csv, JsonLines, chunks, rejects
+from quire.sources.transforms.text.csv_lines import CsvLines
+from quire.sources.transforms.text.reader import Reader
+from quire.storage import local
+
+LOCAL: dict[str, Any] = {"spark": quire.LocalRunner()}
+COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
+SCHEMA = "id long, name string, price double"
+KINDS = pytest.mark.parametrize("kind", ["csv", "jsonl"])
+CHUNK = 1_000
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few KB are long here, so that a file has hundreds of chunks."""
+    for place, name, n in (
+        (chunks, "HELD", 4 * CHUNK), (chunks, "CHUNK", CHUNK), (compression, "HELD", 2 * CHUNK), (archives, "HELD", 2 * CHUNK),
+        (compression, "PIECE", 4 * CHUNK), (compression, "STORED", CHUNK), (together, "BYTES", 8 * CHUNK), (local, "WHOLE", 2 * CHUNK),
+        (local, "PIECE", 2 * CHUNK),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, n)
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What made attempts start again."""
+    seen = list[str]()
+    real = streamed.Again
+
+    def again(key: Any, known: Any) -> Exception:
+        seen.append(str(known))
+        return real(key, known)
+
+    monkeypatch.setattr(streamed, "Again", again)
+    return seen
+
+
+def line(kind: str, i: int) -> bytes:
+    if kind == "csv":
+        return b'%d,"n ""%d"",\n of",%d.5\n' % (i, i, i)
+    return json.dumps({"id": i, "name": f'n "{i}",\n of', "price": i + 0.5}).encode() + b"\n"
+
+
+def text(kind: str, n: int, first: int = 0, wrong: dict[int, bytes] | None = None) -> bytes:
+    """`n` rows from `first` on; `wrong`: what stands before some of them."""
+    head = b"id,name,price\n" if kind == "csv" else b""
+    return head + b"".join((wrong or {}).get(i, b"") + line(kind, i) for i in range(first, first + n))
+
+
+def want(n: int, first: int = 0) -> list[dict[str, Any]]:
+    return [{"id": i, "name": f'n "{i}",\n of', "price": i + 0.5} for i in range(first, first + n)]
+
+
+def rows_of(dest: Path) -> list[dict[str, Any]]:
+    """All rows, in the order in which they lie there."""
+    return list(ds.dataset(sorted(map(str, dest.rglob("part-*.parquet")))).to_table().to_pylist())
+
+
+def all_rows(dest: Path) -> list[dict[str, Any]]:
+    """The same, with all columns that the destination has."""
+    return list(ds.dataset(sorted(map(str, dest.rglob("*.parquet")))).to_table().to_pylist())
+
+
+WRONG = {"csv": b'x,"y\nz",1\n', "jsonl": b'{"id": "x"}\n'}
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": lambda data: gzip.compress(data, mtime=0), ".bz2": bz2.compress, ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress, "": lambda data: data,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------- as if it were held
+@KINDS
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_long_file_gives_its_rows_in_their_order_and_its_records_their_lines(kind: str, ending: str, tmp_path: Path) -> None:
+    content = text(kind, 9_000, wrong={7_000: WRONG[kind], 8_999: WRONG[kind]})
+    files = {f"2.{kind}{ending}": PACKED[ending](content), f"1.{kind}": text(kind, 2, 9_002), f"3.{kind}": text(kind, 2, 9_000)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    report = gather(source, dest, transform=kind, schema=SCHEMA)
+    assert (report.files, report.quarantined_count) == (3, 2)
+    assert [row for row in rows_of(dest) if 0 <= row["id"] < 9_000] == want(9_000)
+    assert sorted(rows_of(dest), key=lambda row: row["id"]) == want(9_004)
+    ledger = Ledger(dest)
+    (found, *parts) = [x for x in ledger.locate(source / f"2.{kind}{ending}") if x.state == "done"]
+    assert found.records == 9_000
+    assert sum(x.records or 0 for x in parts) == 0
+    records = ledger.inspect.quarantined_records()
+    at = [content.index(WRONG[kind]), content.rindex(WRONG[kind])]
+    lines = [content.count(b"\n", 0, each) + 1 for each in at]
+    assert [f"line {n:,}: " in why for n, why in zip(lines, records.error, strict=True)] == [True, True]
+    assert list(records.content) == [WRONG[kind]] * 2
+    assert [f"at byte {n:,} of" in why for n, why in zip(at, records.error, strict=True)] == [bool(ending)] * 2
+    if not ending:
+        assert [content[r.offset : r.offset + r.length] for r in records.itertuples()] == [WRONG[kind]] * 2
+    assert ledger.verify(**LOCAL).ok
+    assert gather(source, dest, transform=kind).files == 0
+
+
+@KINDS
+def test_records_of_a_long_file_are_retried_alone(kind: str, tmp_path: Path) -> None:
+    good = {"csv": b'7,"y\nz",N\n', "jsonl": b'{"id": 7, "name": null, "more": 1}\n'}[kind]
+    source, dest = write(tmp_path / "in", {f"1.{kind}.gz": gzip.compress(text(kind, 900, wrong={500: good}))}), tmp_path / "out"
+    gather(source, dest, transform=kind, schema=SCHEMA)
+    ledger = Ledger(dest)
+    if kind == "csv":
+        ledger.retry(source, text_options={"null_values": ["", "N"]}, progress=False, **LOCAL)
+        assert sorted(row["id"] for row in rows_of(dest)) == sorted([*range(900), 7])
+    else:
+        with pytest.raises(AllQuarantined):
+            ledger.retry(source, progress=False, **LOCAL)
+        assert len(rows_of(dest)) == 900
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1"])
+@KINDS
+def test_text_in_any_encoding(kind: str, encoding: str, tmp_path: Path) -> None:
+    wrong = WRONG[kind].decode()
+    content = text(kind, 500).decode().replace("of", "öf") + wrong + line(kind, 500).decode()
+    source, dest = write(tmp_path / "in", {f"1.{kind}": content.encode(encoding)}), tmp_path / "out"
+    said = "auto" if encoding in ("utf-16", "utf-32", "utf-8-sig") else encoding
+    report = gather(source, dest, transform=kind, schema=SCHEMA, encoding=said)
+    assert (report.files, report.quarantined_count) == (1, 1)
+    assert [row["id"] for row in rows_of(dest)] == list(range(501))
+    assert "öf" in rows_of(dest)[0]["name"] or kind == "jsonl"
+    (record,) = Ledger(dest).inspect.quarantined_records().itertuples()
+    stored = content.encode(encoding)
+    assert stored[record.offset : record.offset + record.length] == record.content
+    assert wrong in record.content.decode("utf-8" if encoding == "utf-8-sig" else stored[:4] and encoding)
+    assert Ledger(dest).verify(**LOCAL).ok
+
+
+def test_half_a_character_says_where(tmp_path: Path) -> None:
+    content = text("csv", 900).decode().encode("utf-16-le")
+    at = 30_001 - 30_001 % 2
+    damaged = content[:at] + b"\x00\xdc" + content[at:]  # half of a pair
+    source, dest = write(tmp_path / "in", {"1.csv": damaged, "2.csv": "id,name,price\n1,a,1\n".encode("utf-16-le")}), tmp_path / "out"
+    gather(source, dest, transform="csv", schema=SCHEMA, encoding="utf-16-le")
+    (row,) = Ledger(dest).inspect.quarantined().itertuples()
+    assert f"not valid utf-16-le at byte {at:,}" in row.reason
+    assert [r["id"] for r in rows_of(dest)] == [1]
+
+
+TOKENS = {
+    "csv": [b"1", b"x", b",", b",", b"\n", b"\r\n", b"\r", b'"', b'""', b'"a,\r\nb"', b"1,a,2\n", b'2,"b\n""c",3.5\r\n', b"\xc3\xa4",
+            b" ", b"\n\n"],
+    "jsonl": [b'{"id": 1}\n', b'{"id": 2, "name": "a\\n"}\r\n', b'{"id": "x"}\n', b"\n", b" \n", b"{", b'"', b'{"price": 1.5}\n', b"null\n",
+              b"\xff\n",
+              b'{"more": [1]}\n', b'{"id": 3, "id": 4}\n'],
+}  # fmt: skip
+READERS: dict[str, Reader] = {
+    "csv": Csv(columns=COLUMNS), "jsonl": JsonLines(columns=COLUMNS), "unnamed": Csv(columns=COLUMNS, header=False),
+    "plain": Csv(columns=COLUMNS, quote=""), "rescued": Csv(columns=COLUMNS.append(pa.field("_r", pa.string())), rescued="_r"),
+    "fields": JsonLines(columns=COLUMNS.append(pa.field("_r", pa.string())), rescued="_r"),
+    "lines": CsvLines(columns=pa.schema([(n, pa.string()) for n in COLUMNS.names]), delimiter=",", quote='"', nulls=("",)),
+}  # fmt: skip
+
+
+def joined(made: list[Any]) -> Any:
+    """Rows, or lines, as one."""
+    return b"".join(made) if made and isinstance(made[0], bytes) else [row for each in made for row in each.to_pylist()]
+
+
+def outcome(work: Callable[[], tuple[list[Any], list[Any]]]) -> Any:
+    try:
+        made, rejected = work()
+    except BadContent:
+        return "quarantined"
+    return joined([each for each in made if len(each)]) or [], rejected
+
+
+@pytest.mark.parametrize("which", READERS)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_texts_in_random_chunks_are_as_if_read_whole(which: str, data: st.DataObject, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = READERS[which]
+    kind = reader.name
+    head = b"id,name,price\n" if kind == "csv" and which != "unnamed" else b""
+    tokens = data.draw(st.lists(st.sampled_from(TOKENS[kind]), max_size=40))
+    content = data.draw(st.sampled_from([b"", b"\n\n"])) * (kind == "csv") + head + b"".join(tokens)
+    encoding = data.draw(st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
+    with suppress(UnicodeDecodeError):
+        content = content.decode().encode(encoding)
+    monkeypatch.setattr(chunks, "CHUNK", data.draw(st.integers(1, 60)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=8)))
+    pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+
+    def in_chunks() -> tuple[list[Any], list[Any]]:
+        found = list(reader.stream(iter(pieces), 1 << 20))
+        return [each for made, _ in found for each in made], [each for _, rejected in found for each in rejected]
+
+    assert outcome(in_chunks) == outcome(lambda: reader.read(content, begins=True))
+
+
+def test_every_byte_may_end_a_chunk() -> None:
+    """Carriage returns, quotes and marks at any edge."""
+    content = b'\xef\xbb\xbfid,name,price\r\n1,"a\r\n""b""",1\r\n\r\n2,c,2\r\n3,"",3\r4,,4\n'
+    reader = READERS["csv"]
+    whole = outcome(lambda: reader.read(content, begins=True))
+    assert len(whole[0]) == 4
+    for size in range(1, len(content) + 1):
+        pieces = (content[i : i + size] for i in range(0, len(content), size))
+        found = list(reader.stream(pieces, 1 << 20))
+        assert (
+            [row for made, _ in found for each in made for row in each.to_pylist()],
+            [r for _, rejected in found for r in rejected],
+        ) == whole
+
+
+# -------------------------------------------------------------------------------------------------------- what is taken back whole
+def damaged(how: str, kind: str) -> bytes:
+    rng = random.Random(5)
+    content = b"".join(line(kind, i).replace(b" of", b" %032x of" % rng.getrandbits(128)) for i in range(3_000))
+    packed = bytearray(gzip.compress((b"id,name,price\n" if kind == "csv" else b"") + content, mtime=0))
+    if how == "truncated":
+        return bytes(packed[: len(packed) * 2 // 3])
+    if how == "checksum":
+        packed[-6] ^= 255
+    else:
+        at = len(packed) // 2
+        packed[at : at + 8] = b"\xff" * 8
+    return bytes(packed)
+
+
+@KINDS
+@pytest.mark.parametrize(("how", "why"), [("truncated", "is cut off"), ("middle", ""), ("checksum", "is damaged")])
+def test_none_of_a_damaged_file_counts(kind: str, how: str, why: str, tmp_path: Path, starts: list[str]) -> None:
+    files = {f"1.{kind}": text(kind, 300), f"2.{kind}.gz": damaged(how, kind), f"3.{kind}": text(kind, 300, 300)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    report = gather(source, dest, transform=kind, schema=SCHEMA)
+    assert (report.files, report.quarantined_count) == (2, 1)
+    assert len(starts) == 1  # rows of it were written already
+    assert rows_of(dest) == want(600)
+    ledger = Ledger(dest)
+    (row,) = ledger.inspect.quarantined().itertuples()
+    assert (row.start, row.length) == (0, len(files[f"2.{kind}.gz"]))
+    assert why in row.reason
+    if how != "middle":
+        assert "at or before byte" in row.reason
+    assert [path.name for path in dest.rglob("*") if path.is_file() and "_quire" not in path.parts] == [
+        path.name for path in dest.glob("part-*")
+    ]
+    assert ledger.verify(**LOCAL).ok
+    write(source, {f"2.{kind}.gz": gzip.compress(text(kind, 300, 600))})
+    assert gather(source, dest, transform=kind).files == 1
+    assert rows_of(dest) == want(900)
+
+
+@KINDS
+def test_a_bomb_is_quarantined_where_it_is_seen(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[str]) -> None:
+    monkeypatch.setattr(compression, "FREE", 60_000)
+    monkeypatch.setattr(compression, "RATIO", 5)
+    source = write(tmp_path / "in", {f"1.{kind}.gz": gzip.compress(text(kind, 20) + line(kind, 1) * 50_000), f"2.{kind}": text(kind, 2)})
+    gather(source, tmp_path / "out", transform=kind, schema=SCHEMA)
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined().itertuples()
+    assert "as a bomb does (at byte" in row.reason
+    assert len(starts) == 1
+    assert rows_of(tmp_path / "out") == want(2)
+
+
+@KINDS
+@pytest.mark.parametrize("ending", [".gz", ""])
+def test_an_endless_record_is_quarantined_with_its_file(kind: str, ending: str, tmp_path: Path) -> None:
+    endless = {"csv": b'1,"' + b"x\n" * 40_000, "jsonl": b'{"id": 1, "name": "' + b"x" * 80_000}[kind]
+    files = {f"1.{kind}{ending}": PACKED[ending](text(kind, 300) + endless), f"2.{kind}": text(kind, 2)}
+    if kind == "jsonl" and not ending:  # which is cut into ranges, so that its end is quarantined alone
+        files[f"1.{kind}"] = files[f"1.{kind}"].decode().encode("utf-16")
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    gather(source, dest, transform=kind, schema=SCHEMA, max_file_size="50 KB")
+    (row,) = Ledger(dest).inspect.quarantined().itertuples()
+    assert f"its record that begins at line {text(kind, 300).count(10) + 1:,} is longer than max_file_size, 50,000 bytes" in row.reason
+    assert rows_of(dest) == want(2)
+    Ledger(dest).retry(source, max_file_size="1 MB", progress=False, **LOCAL)
+    assert sorted(r["id"] for r in rows_of(dest)) == sorted([*range(300), 0, 1])  # the record that has no end stays alone in quarantine
+
+
+def test_records_longer_than_a_chunk_are_rows(tmp_path: Path) -> None:
+    rows = [{"id": i, "name": "x" * (i * 3_000), "price": 0.5} for i in range(9)]
+    content = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    source = write(tmp_path / "in", {"1.jsonl.gz": gzip.compress(content)})
+    gather(source, tmp_path / "out", transform="jsonl", schema=SCHEMA)
+    assert rows_of(tmp_path / "out") == rows
+
+
+@KINDS
+def test_a_file_of_another_kind_behind_its_beginning(kind: str, tmp_path: Path, starts: list[str]) -> None:
+    """More than a thousand records, and more than a tenth, do not fit: nothing of it is taken."""
+    bad = b"x,y,z\n" if kind == "csv" else b"x\n"
+    files = {f"1.{kind}.gz": gzip.compress(text(kind, 2_000) + bad * 3_000), f"2.{kind}": text(kind, 2)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    gather(source, dest, transform=kind, schema=SCHEMA)
+    (row,) = Ledger(dest).inspect.quarantined().itertuples()
+    assert row.reason.startswith(f"more than {rejects.MOST:,} of its first ")
+    assert len(starts) == 1
+    assert rows_of(dest) == want(2)
+
+
+def test_a_thousand_records_may_stay_out(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"1.jsonl.gz": gzip.compress(text("jsonl", 2_000) + b"x\n" * 1_000 + line("jsonl", 2_000))})
+    report = gather(source, tmp_path / "out", transform="jsonl", schema=SCHEMA)
+    assert report.quarantined_count == 1_000
+    assert rows_of(tmp_path / "out") == want(2_001)
+
+
+def test_what_is_kept_of_records_that_do_not_fit_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed, "ASIDE", 20_000)
+    wrong = b'{"id": "%s"}\n' % (b"x" * 5_000)
+    files = {"1.jsonl.gz": gzip.compress(text("jsonl", 300, wrong=dict.fromkeys(range(0, 50, 10), wrong))), "2.jsonl": text("jsonl", 2)}
+    source = write(tmp_path / "in", files)
+    gather(source, tmp_path / "out", transform="jsonl", schema=SCHEMA)
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined().itertuples()
+    assert "of its records do not fit" in row.reason
+    assert rows_of(tmp_path / "out") == want(2)
+
+
+@KINDS
+@pytest.mark.parametrize("ending", [".gz", ""])
+def test_nothing_and_a_header_alone(kind: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "HELD", 0)  # all is long
+    files = {
+        f"1.{kind}{ending}": PACKED[ending](b""),
+        f"2.{kind}{ending}": PACKED[ending](text(kind, 0) + b"\n"),
+        f"3.{kind}": text(kind, 5),
+    }
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    report = gather(source, dest, transform=kind, schema=SCHEMA)
+    assert (report.files, report.quarantined_count) == (3, 0)
+    assert rows_of(dest) == want(5)
+    assert Ledger(dest).verify(**LOCAL).ok
+    assert gather(source, dest, transform=kind).files == 0
+
+
+def test_a_header_that_is_wrong_stops_before_anything_is_written(tmp_path: Path, starts: list[str]) -> None:
+    content = b"\n" * 3 * CHUNK + b"id,other\n" + b"1,2\n" * 3_000
+    source = write(tmp_path / "in", {"1.csv": content, "2.csv": text("csv", 2)})
+    gather(source, tmp_path / "out", transform="csv", schema=SCHEMA)
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined().itertuples()
+    assert "'other' of its header" in row.reason
+    assert not starts
+
+
+def test_columns_that_nobody_knows_are_said(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"1.csv": b"id;name\n" + b"1;a\n" * 3_000})
+    gather(source, tmp_path / "out", transform="csv")
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined().itertuples()
+    assert "say delimiter=';'" in row.reason
+
+
+# ------------------------------------------------------------------------------------------------------------------- other choices
+def test_a_column_that_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In chunk 90: its records are quarantined, as of a file that is held; `rescued` keeps their values; columns that grow take them."""
+    late = b'{"id": 0, "more": 1}\n'
+    content = text("jsonl", 2_000, wrong={1_900: late})
+    assert content.index(late) // CHUNK >= 90
+    source = write(tmp_path / "in", {"1.jsonl.gz": gzip.compress(content)})
+    for held in (False, True):
+        if held:
+            monkeypatch.setattr(chunks, "HELD", 1 << 30)
+        for name, how in (("plain", {}), ("rescued", {"rescued": "_rescued"})):
+            dest = tmp_path / f"{name}-{held}"
+            report = gather(source, dest, transform="jsonl", schema=SCHEMA, **how)
+            assert (report.files, report.quarantined_count) == (1, int(name == "plain"))
+            assert len(rows_of(dest)) == 2_000 + (name == "rescued")
+            assert [row["_rescued"] for row in rows_of(dest) if row.get("_rescued")] == ['{"more":1}'] * (name == "rescued")
+            assert "'more' is not among the columns" in str(Ledger(dest).inspect.quarantined().reason.tolist()) or name == "rescued"
+    dest = tmp_path / "plain-False"
+    write(source, {"2.jsonl.gz": gzip.compress(b'{"id": -1, "more": 5}\n' + text("jsonl", 900, 2_000, {2_800: late}))})
+    report = gather(source, dest, transform="jsonl", schema_evolution="add")
+    assert (report.files, report.quarantined_count) == (1, 0)
+    assert sorted(row["more"] for row in all_rows(dest) if row["more"]) == [1, 5]
+    assert Ledger(dest).verify(**LOCAL).ok
+    Ledger(dest).retry(source, progress=False, **LOCAL)
+    assert sorted(row["more"] for row in ds.dataset(sorted(map(str, dest.rglob("*.parquet")))).to_table().to_pylist() if row["more"]) == [
+        1,
+        1,
+        5,
+    ]
+
+
+def test_directories_of_the_source_and_of_the_destination(tmp_path: Path) -> None:
+    files = {f"dt=2026-11-2{i}/1.jsonl.gz": gzip.compress(text("jsonl", 400, 400 * i)) for i in range(3)}
+    source = write(tmp_path / "in", files)
+    gather(source, tmp_path / "out", transform="jsonl", partition_by="path.dt", schema=SCHEMA)
+    found = ds.dataset(tmp_path / "out", partitioning="hive", exclude_invalid_files=True).to_table()
+    assert sorted(found.column("id").to_pylist()) == list(range(1_200))
+    assert len(set(found.column("dt").to_pylist())) == 3
+    gather(source, tmp_path / "out2", transform="jsonl", partition_columns="directories", schema=SCHEMA)
+    assert len({row["dt"] for row in rows_of(tmp_path / "out2")}) == 3
+    assert len(rows_of(tmp_path / "out2")) == 1_200
+
+
+def test_rows_in_order(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    ids = list(range(2_000))
+    rng.shuffle(ids)
+    content = b"".join(line("jsonl", i) for i in ids)
+    source = write(tmp_path / "in", {"1.jsonl.gz": gzip.compress(content), "2.jsonl": text("jsonl", 100, 2_000)})
+    gather(source, tmp_path / "out", transform="jsonl", sort_by="id", schema=SCHEMA)
+    assert rows_of(tmp_path / "out") == want(2_100)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+def test_csv_into_lines(compression: str, tmp_path: Path, starts: list[str]) -> None:
+    source = write(tmp_path / "in", {"1.csv.gz": gzip.compress(text("csv", 3_000)), "2.csv.gz": damaged("truncated", "csv")})
+    dest = tmp_path / "out"
+    report = gather(source, dest, transform="csv", format="lines", compression=compression)
+    assert (report.files, report.quarantined_count, len(starts)) == (1, 1, 1)
+    (path,) = dest.glob("part-*")
+    assert pd.read_csv(path).shape == (3_000, 3)
+    ledger = Ledger(dest)
+    with pytest.warns(UserWarning, match="decoded"):
+        assert ledger.read(source / "1.csv.gz") == text("csv", 3_000)
+    assert ledger.verify(**LOCAL).ok
+
+
+@pytest.mark.parametrize("packed", ["zip", "tar", "tar.gz"])
+@KINDS
+def test_members_of_archives(kind: str, packed: str, tmp_path: Path, starts: list[str]) -> None:
+    members = {"a": text(kind, 900, wrong={700: WRONG[kind]}), "b": b"", "c": text(kind, 900, 900)}
+    content = {"zip": zipped, "tar": tar, "tar.gz": lambda files: gzip.compress(tar(files))}[packed](members)
+    source, dest = write(tmp_path / "in", {f"1.{packed}": content}), tmp_path / "out"
+    report = gather(source, dest, transform=kind, schema=SCHEMA, archives=True, max_file_size="20 KB")
+    assert (report.files, report.quarantined_count) == (1, 1)
+    assert rows_of(dest) == want(1_800)
+    ledger = Ledger(dest)
+    (record,) = ledger.inspect.quarantined_records().itertuples()
+    assert record.content == WRONG[kind]
+    assert "of the member" in record.error
+    (place,) = [x for x in ledger.locate(f"{source}/1.{packed}!c") if x.state == "done"]
+    assert place.records == 900
+    with pytest.raises(AllQuarantined):
+        ledger.retry(source, progress=False, **LOCAL)
+    assert ledger.refresh().verify(**LOCAL).ok
+
+
+@KINDS
+def test_an_archive_that_is_cut_off_is_taken_back_whole(kind: str, tmp_path: Path, starts: list[str]) -> None:
+    content = gzip.compress(tar({"a": text(kind, 900), "b": damaged("whole", kind) * 3, "c": text(kind, 2)}))
+    source = write(tmp_path / "in", {"1.tar.gz": content[:-4_000], f"2.{kind}": text(kind, 2)})
+    gather(source, tmp_path / "out", transform=kind, schema=SCHEMA, archives=True)
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined().itertuples()
+    assert row.path.endswith("1.tar.gz")
+    assert row.length == len(content) - 4_000
+    assert rows_of(tmp_path / "out") == want(2)
+
+
+def test_a_file_that_changes_while_it_is_read_is_left_to_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[str]
+) -> None:
+    source = write(tmp_path / "in", {"1.csv": text("csv", 900), "2.csv": text("csv", 2)})
+    real, once = Reader.stream, list[int]()
+
+    def stream(self: Reader, pieces: Iterator[bytes], most: int) -> Iterator[Any]:
+        for i, found in enumerate(real(self, pieces, most)):
+            if i == 3 and not once:
+                once.append(1)
+                time.sleep(0.01)
+                (source / "1.csv").write_bytes(text("csv", 900, 5_000))
+            yield found
+
+    monkeypatch.setattr(Reader, "stream", stream)
+    gather(source, tmp_path / "out", transform="csv", schema=SCHEMA)
+    assert len(starts) == 1
+    assert "changed" in starts[0]
+    gather(source, tmp_path / "out", transform="csv")
+    assert sorted(row["id"] for row in rows_of(tmp_path / "out")) == sorted([0, 1, *range(5_000, 5_900)])
+
+
+# ------------------------------------------------------------------------------------------------------- what is made of it later
+@pytest.fixture
+def long_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two long files and a short one, whose rows are read back some at a time."""
+    monkeypatch.setattr(running, "SHORT", 10_000)
+    monkeypatch.setattr("quire.formats.parquet.ParquetWriter.group", 8_000)
+    files = {"1.csv.gz": gzip.compress(text("csv", 900)), "2.csv": text("csv", 900, 900), "3.csv": text("csv", 3, 1_800)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    gather(source, dest, transform="csv", schema=SCHEMA)
+    return source, dest
+
+
+def test_rows_that_are_written_again_are_carried_some_at_a_time(long_rows: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = long_rows
+    monkeypatch.setattr("quire.formats.parquet.RowReader.take", _short_only)
+    ledger = Ledger(dest)
+    assert ledger.verify(**LOCAL).ok
+    ledger.forget(paths=[source / "3.csv"], progress=False, **LOCAL)
+    assert rows_of(dest) == want(1_800)
+    assert ledger.refresh().verify(**LOCAL).ok
+    gather(source, dest, transform="csv")
+    ledger.refresh().compact(target_size="1 MiB", progress=False, **LOCAL)
+    assert rows_of(dest) == want(1_803)
+    assert ledger.refresh().verify(**LOCAL).ok
+    (place,) = ledger.locate(source / "1.csv.gz")
+    assert place.records == 900
+
+
+REAL_TAKE = quire.formats.parquet.RowReader.take
+
+
+def _short_only(self: Any, start: int, n: int) -> pa.Table:
+    assert n < 10, "a long record is held"
+    return REAL_TAKE(self, start, n)
+
+
+def test_a_purge_reads_them_back_some_at_a_time(long_rows: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = long_rows
+    monkeypatch.setattr("quire.formats.parquet.RowReader.take", _short_only)
+    report = Ledger(dest).purge_sources(source, derived=True, min_age="0 s", dry_run=False, **LOCAL)
+    assert report.files == 3, report
+    assert not [path for path in source.rglob("*") if path.is_file()]
+    assert rows_of(dest) == want(1_803)
+
+
+def test_damage_to_the_rows_of_a_long_file_is_seen(long_rows: tuple[Path, Path]) -> None:
+    source, dest = long_rows
+    (path,) = dest.glob("part-*.parquet")
+    file = pq.ParquetFile(path)
+    table = file.read()
+    i = 850
+    other = table.set_column(
+        0, table.schema.field(0), pa.array([*table.column(0).to_pylist()[:i], -7, *table.column(0).to_pylist()[i + 1 :]])
+    )
+    size = path.stat().st_size
+    pq.write_table(other, path, row_group_size=100, compression="zstd")
+    found = Ledger(dest).verify(**LOCAL)
+    assert any("1.csv.gz" in where and "checksum" in what for _, where, what in found.damaged), (found.damaged, size)
+    assert not any("3.csv" in where for _, where, _ in found.damaged)
+    report = Ledger(dest).purge_sources(source, derived=True, min_age="0 s", dry_run=False, **LOCAL)
+    assert (source / "1.csv.gz").exists(), report
