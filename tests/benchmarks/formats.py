@@ -1,10 +1,13 @@
 """Small files of the kinds that people have into few large ones: gzip of JSON lines, Parquet, and JSON lines and CSV into Parquet.
 
     python tests/benchmarks/formats.py                      (40 minutes)
-    python tests/benchmarks/formats.py --gzip 20000 --parquet 5000 --jsonl 0 --csv 0 --rounds 1
+    python tests/benchmarks/formats.py --gzip 20000 --parquet 5000 --jsonl 0 --csv 0 --rounds 1 --long 0
+    python tests/benchmarks/formats.py --gzip 0 --parquet 0 --jsonl 0 --csv 0 --long 5
 
 Each way runs in a process of its own; the start of its session does not count, all after it does. All ways write the same rows. quire
 has its ledger, checksums, fsync and commit on, as always; no other way has any of them.
+
+`--long`: memory, with a gzip file of JSON lines among 10,000 small ones that decodes to so many GB.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from typing import Any
 from common import (
     CORES,
     HEAP,
+    Peaks,
     Verdict,
     alternate,
     arguments,
     cpu_seconds,
     data_bytes,
+    fresh,
     listed,
     machine,
     median,
@@ -165,6 +170,34 @@ def _records(kind: str, i: int) -> Iterator[str]:
             yield f'{row["id"]},{row["name"]},{row["city"]},{row["fare"]},{row["at"]},{str(row["ok"]).lower()},"{row["note"]}"\n'
 
 
+def add_long(root: Path, size: float) -> int:
+    """One gzip file that decodes to `size` bytes; how many rows it has."""
+    written = i = 0
+    with gzip.open(root / "long.jsonl.gz", "wb", 1) as sink:
+        while written < size:
+            piece = "".join(line for k in range(i, i + 100) for line in _records("jsonl", k)).encode()
+            i, written = i + 100, written + len(piece)
+            sink.write(piece)
+    return i * RECORDS["jsonl"]
+
+
+def measure_long(source: Path, out: Path, files: int) -> Mapping[str, float]:
+    """The most memory that any process has held, of a call that takes it, and of one that compares it with the ledger."""
+    import quire
+
+    spark = session()
+    peaks, started = Peaks(), time.monotonic()
+    report = quire.consolidate(str(source), str(out), transform="jsonl", target_size=TARGET, spark=spark, progress=False)
+    took = time.monotonic() - started
+    assert (report.files, report.quarantined_count) == (files, 0), report
+    gathered = {**peaks.end()}
+    peaks, started = Peaks(), time.monotonic()
+    assert quire.Ledger(str(out)).verify(spark=spark).ok
+    verified = {f"verify_{name}": n for name, n in peaks.end().items()}
+    return {"seconds": round(took, 1), **gathered, "verify_seconds": round(time.monotonic() - started, 1), **verified,
+            "bytes": data_bytes(out), "rows": _rows("jsonl", out)}  # fmt: skip
+
+
 def measure(kind: str, way: str, source: Path, out: Path, files: int) -> Mapping[str, float]:
     """One way, once."""
     spark = session() if way.startswith(WITH_SPARK) else None
@@ -200,9 +233,13 @@ def _rows(kind: str, out: Path) -> int:
 def main() -> int:
     """Run all ways alternately, and print the ratios."""
     counts = {"gzip": 100_000, "parquet": 20_000, "jsonl": 100_000, "csv": 100_000}
-    args = arguments(__doc__, rounds={"type": int, "default": 3}, **{kind: {"type": int, "default": n} for kind, n in counts.items()})
+    more = {kind: {"type": int, "default": n} for kind, n in counts.items()} | {"long": {"type": float, "default": 5}}
+    args = arguments(__doc__, rounds={"type": int, "default": 3}, **more)
     if args.way:
         job = json.loads(args.job)
+        if job["kind"] == "long":
+            print(json.dumps(measure_long(Path(job["source"]), Path(job["out"]), job["files"])))
+            return 0
         print(json.dumps(measure(job["kind"], args.way, Path(job["source"]), Path(job["out"]), job["files"])))
         return 0
     print(f"{machine()}; heap {HEAP}")
@@ -231,6 +268,15 @@ def main() -> int:
                 continue
             ratio, reach = min(middle[way] for way in others) / middle[QUIRE], 0.4 if kind == "gzip" else 1
             verdict.check(f"{kind}: × {'zcat' if kind == 'gzip' else 'the fastest'}", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
+        if args.long:
+            print(f"\na gzip file of JSON lines that decodes to {args.long:g} GB among 10,000 small ones", flush=True)
+            source = populate("jsonl", place / "long", 10_000)
+            rows = add_long(source, args.long * 1e9) + 10_000 * RECORDS["jsonl"]
+            result = fresh(__file__, QUIRE, source=str(source), out=str(place / "out"), files=10_001, kind="long")
+            print(f"  {' '.join(f'{name}={value}' for name, value in result.items())}", flush=True)
+            assert result["rows"] == rows
+            held = max(result["worker_mb"], result["verify_worker_mb"])
+            verdict.check("long: memory of a worker", "< 512 MB", f"{held} MB", held < 512)
     return verdict.end()
 
 

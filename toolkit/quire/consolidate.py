@@ -87,7 +87,7 @@ def consolidate(
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
     max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"; of a compressed file what it
-                 decodes to counts
+                 decodes to counts. CSV files and JSON lines of any length are taken: it bounds a record of theirs
     decompress   "auto": gzip, bzip2, xz, zstd, lz4 and snappy frames are decoded on their way, known by their content first and their names
                  second | "none": as they are (left out of transform="raw" and of a function) | the name of the codec that all have
     archives     True: the members of zip and tar archives (compressed or not) are documents, path!member; those with unsafe names, links
