@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import fastavro
 import pyarrow as pa
@@ -29,8 +30,10 @@ from gathering import tar, zipped
 from quire import committers, storage
 from quire.commit import archive
 from quire.engine import driver, request
+from quire.engine.kinds import together
 from quire.errors import StorageError
 from quire.progress import Progress
+from quire.sources.transforms.text import chunks
 from services.kinds import SERVICES, running
 from sim import load_races, loads, races, table_races, tables, ways
 from sim.ways import By, Case, Finding, Pipeline
@@ -78,6 +81,7 @@ def _archives(tree: sim.Tree) -> None:
     members = {"a": b"one line\n", "b": b"", "c": b"a line\nand one without end", "../d": b"nowhere\n", "e": b"another\n"}
     tree.put("f0.zip", zipped(members))
     tree.put("d1/f1.tar", tar(members))
+    tree.put("d0/f3.tar.gz", gzip.compress(tar(members), mtime=0))
     tree.put("d1/f2", b"plain\n")
 
 
@@ -132,6 +136,25 @@ def _jsonl(tree: sim.Tree) -> None:
         name = f"d{i % 2}/f{i}.jsonl"
         values = ({"path": f"{tree.url}/{name}", "content": f"row {n}", "n": "x" if (i, n) == (2, 1) else n} for n in range(i and 3))
         tree.put(name, "".join(json.dumps(row) + "\n" for row in values).encode())
+
+
+def _long(tree: sim.Tree) -> None:
+    """Files of many chunks: a good one, one with a record that does not fit, and one that turns out to be of no use in a late chunk."""
+    for i, name in enumerate(("d0/f0.jsonl", "d1/f1.jsonl.gz", "d0/f2.jsonl", "d1/f3.jsonl")):
+        values = ({"path": f"{tree.url}/{name}", "content": f"row {n}\n", "n": "x" if (i, n) == (2, 5) else n} for n in range(9))
+        rows = "".join(json.dumps(row) + "\n" for row in values) + ("BROKEN" * 100 if i == 3 else "")
+        tree.put(name, gzip.compress(rows.encode(), mtime=0) if name.endswith(".gz") else rows.encode("utf-16" if i == 3 else "utf-8"))
+
+
+def streams(source: str, dest: str, committer: str) -> quire.Report:
+    """All files are long: they go through chunk by chunk, into several row groups."""
+    work = consolidate(
+        transform="jsonl", schema=TEXT, planner="directory", target_size="64 KiB", max_file_size="400 B",
+        parquet_options={"row_group_size": 2},
+    )  # fmt: skip
+    with patch.object(chunks, "HELD", 1), patch.object(chunks, "CHUNK", 150), patch.object(together, "BYTES", 8):
+        report: quire.Report = work(source, dest, committer)
+    return report
 
 
 # ------------------------------------------------------------------------------------------------- what changes a ledger
@@ -419,6 +442,7 @@ PIPELINES = {
         Pipeline("csv", "rows", _csv, consolidate(transform="csv", schema=TEXT, planner="directory", target_size="64 KiB")),
         Pipeline("csv lines", "csv", _csv, consolidate(transform="csv", format="lines", schema=TEXT, target_size="60 B")),
         Pipeline("jsonl", "rows", _jsonl, consolidate(transform="jsonl", schema=TEXT, planner="directory", target_size="64 KiB")),
+        Pipeline("streamed", "rows", _long, streams),
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size="250 B")),
         Pipeline("forget", "lines", documents, forgets),
         Pipeline("compact", "lines", documents, compacts),

@@ -38,6 +38,7 @@ MAIN = [
     *cases(["few"], ["copy"], ["s3"]),
     *cases(["shuffle", "claim"], ["rename"], ["hdfs"]),
     *slow(*cases(["raw+gzip", "parquet", "xml", "directories", "by path"], ["rename"], ["hdfs"])),
+    *slow(*cases(["streamed", "archives"], ["rename"], ["hdfs"])),
     *slow(*cases(["lines"], ["rename_v2"], ["objects"])),
     *slow(*cases(["parquet", "shuffle"], ["upload"], ["s3"])),
     *slow(*cases(["raw+gzip"], ["upload"], ["azure"])),
@@ -56,6 +57,7 @@ BOUNDED = [
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
+DISK_TOO = slow(*cases(["streamed", "archives"], ["rename"], ["disk"]))
 TABLES = [
     *cases(["few"], ["rename"], [sim.TABLES["disk"], sim.TABLES["nfs"]]),
     *cases(["few"], ["upload"], [sim.TABLES["s3"]]),
@@ -194,7 +196,7 @@ def test_full(case: Case) -> None:
 
 
 @pytest.mark.nth(2)
-@pytest.mark.parametrize("case", DISK, ids=plain)
+@pytest.mark.parametrize("case", [*DISK, *DISK_TOO], ids=plain)
 def test_crash_on_disk(case: Case) -> None:
     """The same by the system calls of the local store: kills, errors and power cuts, which take what was not synced."""
     case.fill()
