@@ -62,6 +62,7 @@ WRITTEN, SCHEMAS, ORDERED = (
 )
 READERS, GATHERED = "tests/sources/transforms/test_text_readers.py", "tests/sources/transforms/test_text_gather.py"
 GROWTH, RESCUED = "tests/sources/transforms/test_schema_evolution.py", "tests/sources/transforms/test_rescued.py"
+STREAMED = "tests/sources/transforms/test_streamed_text.py"
 CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py"
 ARCHIVED_KIND, TARS, UNPACKING = "engine/kinds/archived.py", "sources/members.py", "sources/archives.py"
 MEMBERS, UNPACKED = "tests/ledger/test_members.py", "tests/sources/test_archives.py"
@@ -464,7 +465,7 @@ MUTANTS = (
     m("rescued: a field that is named twice loses a value", JSONL, "            if len(fields) < len(pairs):\n", "            if False:\n", first=RESCUED),
     m("rescued: columns of another header are lost", CSV, "        if not others:\n", "        if True:\n", first=RESCUED),
     m("columns: what lies behind a null counts", "formats/parquet.py", "column if of.is_struct(kind) else column.drop_null()", "column", first="tests/formats/test_checksum.py"),
-    m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "max(MOST, len(records) // SHARE)", "0", first=READERS),
+    m("text: one wrong record takes its file along", "sources/transforms/text/rejects.py", "max(MOST, n // SHARE)", "0", first=READERS),
     m("text: two objects a line are two lines", JSONL, "    if lines != objects:\n", "    if False:\n", first=READERS),
     m("text: an empty line stands for a second object", JSONL, "    if text[:1].isspace() or any(mark in text for mark in _BEGUN):\n", "    if False:\n", first=READERS),
     m("text: a quoted value without an end takes in the next file", CSV, "        if len(ends) != len(bodies):\n", "        if False:\n", first=READERS),
@@ -479,6 +480,17 @@ MUTANTS = (
     m("avro: what lies between blocks does not matter", "sources/transforms/avro.py", "        if file.read(len(sync)) != sync:\n", "        if file.read(len(sync)) is None:\n", first=COLUMNS),
     m("together: a checksum is of all that follows", "formats/parquet.py", "data[places[start] : places[start + n]])", "data[places[start] :])", first=COLUMNS),
     m("together: a file's mark is not kept", FILES, "                alone = marks or length", "                alone = length", first=COLUMNS),
+    m("long: rows of a file that turns out to be damaged count", "engine/kinds/streamed.py", "            raise Again(self.key, e) from e\n", "            raise\n", first=STREAMED),
+    m("long: a carriage return ends a record and a chunk", CSV, r"\r(?!\n|\Z)))*+", r"\r))*+", first=STREAMED),
+    m("long: half of a quoted value is a record", CSV, 'rb"|(?!" + q + rb")" + rest', 'rb"|" + rest', first=STREAMED),
+    m("long: a record is said to lie where it lies in its chunk", "sources/transforms/text/chunks.py", "chunk = Text(text[:end], encoding, at)", "chunk = Text(text[:end], encoding, mark)", first=STREAMED),
+    m("long: lines of earlier chunks are not counted", "sources/transforms/text/reader.py", 'line, out = line + text.content.count(b"\\n"), ', "line, out = line, ", first=STREAMED),
+    m("long: only the records of one chunk may be too many", "sources/transforms/text/rejects.py", "if before[1] + len(rejected) > most", "if len(rejected) > most", first=STREAMED),
+    m("long: any number of records is held to the end", "engine/kinds/streamed.py", "            if held > ASIDE:", "            if False:", first=STREAMED),
+    m("long: rows are carried whatever they have become", CARRY, "                        _compare(running.read_back(taker, row), row, name)\n", "", first=STREAMED),
+    m("long: a checksum passes over where nulls are", "formats/running.py", "                    if n and not nulls:", "                    if False:", first="tests/formats/test_checksum.py"),
+    m("long: a record is held as a whole, however long", "formats/running.py", ' or row["written"] > LONG', "", first="tests/formats/test_checksum.py"),
+    m("long: the listing lets no long text be closed", DECODING, "Decoded(codec, Resumed(found, pieces))", "Decoded(codec, chain(found, pieces))", first=STREAMED),
     m("together: a mark of a text is not kept", "engine/kinds/splits.py", "        if not whole or self.convert.marks or", "        if not whole or", first=GATHERED),
     m("together: a wrong file takes its neighbours along", "engine/kinds/together.py", "                parts += [files[middle:], files[:middle]]\n", "                parts += [files[:middle]]\n", first=COLUMNS),
     m("orc: a reader that died of something else takes a file along", "sources/transforms/apart.py", " or _answer(what + content)  # another", "  # another", first=COLUMNS),

@@ -26,7 +26,7 @@ import quire
 from gathering import gather, tar, write, zipped
 from quire import Ledger
 from quire.engine.kinds import streamed, together
-from quire.errors import AllQuarantined
+from quire.errors import AllQuarantined, FormatError
 from quire.formats import running
 from quire.sources import archives, compression
 from quire.sources.transforms.content import BadContent
@@ -555,5 +555,8 @@ def test_damage_to_the_rows_of_a_long_file_is_seen(long_rows: tuple[Path, Path])
     found = Ledger(dest).verify(**LOCAL)
     assert any("1.csv.gz" in where and "checksum" in what for _, where, what in found.damaged), (found.damaged, size)
     assert not any("3.csv" in where for _, where, _ in found.damaged)
+    with pytest.raises(FormatError, match="its checksum differs"):
+        Ledger(dest).forget(paths=[source / "2.csv"], progress=False, **LOCAL)
     report = Ledger(dest).purge_sources(source, derived=True, min_age="0 s", dry_run=False, **LOCAL)
     assert (source / "1.csv.gz").exists(), report
+    assert not (source / "3.csv").exists()
