@@ -339,7 +339,7 @@ def test_what_is_kept_of_records_that_do_not_fit_is_bounded(tmp_path: Path, monk
     source = write(tmp_path / "in", files)
     gather(source, tmp_path / "out", transform="jsonl", schema=SCHEMA)
     (row,) = Ledger(tmp_path / "out").inspect.quarantined().itertuples()
-    assert "of its records do not fit" in row.reason
+    assert "its records that do not fit have more than" in row.reason
     assert rows_of(tmp_path / "out") == want(2)
 
 

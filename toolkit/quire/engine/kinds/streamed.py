@@ -64,7 +64,7 @@ class Streamed:
             held += sum(_EACH + each.length for each in rejected)
             if held > ASIDE:
                 raise BadContent(
-                    f"more than {ASIDE >> 20} MiB of its records do not fit, as its first {len(self.quarantined):,} such: of the first: "
+                    f"its records that do not fit have more than {ASIDE >> 20} MiB ({len(self.quarantined):,} so far); of the first: "
                     f"{self.quarantined[0].reason}"
                 )
             for rows in made:

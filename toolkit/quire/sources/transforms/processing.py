@@ -102,10 +102,10 @@ class Processing:
         if self.split == "row_groups":
             return start, rowgroups.row_groups(store, asked, answer, start, length, self.most), None
         whole = self.whole(asked.name)
-        if (size if whole else length) > self.most:
-            raise BadContent(f"larger than max_file_size: {size if whole else length:,} bytes, allowed are {self.most:,}")
         if whole and (start or length != size):
             raise BadContent("a part of it is done, and its content is given whole: ledger.forget(path), and the next run reads all of it")
+        if length > self.most:
+            raise BadContent(f"larger than max_file_size: {length:,} bytes, allowed are {self.most:,}")
         if not whole and size and (asked.start, asked.length) != (start, length):
             begin, found, long = ranges.lines_in(store, asked, answer, start, length, self.most)
             return begin, found or None, long
