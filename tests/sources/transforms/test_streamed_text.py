@@ -222,13 +222,14 @@ def test_random_texts_in_random_chunks_are_as_if_read_whole(which: str, data: st
     assert outcome(in_chunks) == outcome(lambda: reader.read(content, begins=True))
 
 
-def test_every_byte_may_end_a_chunk() -> None:
+def test_every_byte_may_end_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Carriage returns, quotes and marks at any edge."""
-    content = b'\xef\xbb\xbfid,name,price\r\n1,"a\r\n""b""",1\r\n\r\n2,c,2\r\n3,"",3\r4,,4\n'
+    content = b'\xef\xbb\xbfid,name,price\r\n1,"a\r\n""b""",1\r\n\r\n2,c,2\r\nx,"d",5\r\n3,"",3\r4,,4\n'
     reader = READERS["csv"]
     whole = outcome(lambda: reader.read(content, begins=True))
-    assert len(whole[0]) == 4
+    assert (len(whole[0]), len(whole[1])) == (4, 1)
     for size in range(1, len(content) + 1):
+        monkeypatch.setattr(chunks, "CHUNK", size)
         pieces = (content[i : i + size] for i in range(0, len(content), size))
         found = list(reader.stream(pieces, 1 << 20))
         assert (
