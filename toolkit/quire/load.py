@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 from quire.arguments import ROWS, count, flag, parse_target, refuse_needless
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
+from quire.coverage.deduplicate import Deduplicate
 from quire.engine import request
 from quire.engine.by_topic import EXAMPLE, ByTopic, TopicsReport, dest_of, is_for_each
 from quire.engine.exports import step as exporting
@@ -30,6 +31,7 @@ from quire.sources import decoders, transforms
 from quire.sources.kafka import records
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.client import library
+from quire.sources.kafka.deduplicate import check_column, parsed
 from quire.sources.kafka.records import BatchFunction, Loading
 from quire.sources.kafka.start import Start
 from quire.sources.kafka.topics import is_kafka
@@ -80,6 +82,8 @@ class LoadSettings(TypedDict, total=False):
     message: str | None
     metadata: str | Iterable[str] | Mapping[str, str] | None
     decode_key: str | None
+    deduplicate: str | None
+    within: str | float | None
 
 
 def check(
@@ -93,7 +97,7 @@ def check(
     source_options: Any = None, dest_options: Any = None, keep_versions: int | str | None = None, exports: Any = None,
     parquet_options: Any = None, schema_evolution: str = "refuse",
     decode: str | None = None, columns: Any = None, registry: str | None = None, registry_options: Any = None, message: str | None = None,
-    metadata: Any = None, decode_key: str | None = None,
+    metadata: Any = None, decode_key: str | None = None, deduplicate: str | None = None, within: str | float | None = None,
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line.
 
@@ -139,7 +143,8 @@ def check(
                 raise UsageError(f"partition_by={quoted(partition_by)} is not a column's name.")
             if transform is None or of_rows is not None:
                 records.check_by(partition_by, of_rows if of_rows is not None else RECORDS)
-    loading = Loading(laid_out, transform, of_rows, newlines, partition_by or "", keep_messages, on_data_loss == "record")
+    same = _same(deduplicate, within, transform, of_rows)
+    loading = Loading(laid_out, transform, of_rows, newlines, partition_by or "", keep_messages, on_data_loss == "record", deduplicate=same)
     name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
     identity = name if transform is None else transforms.identity(transform, function_version)
     spec = Spec(
@@ -164,7 +169,7 @@ def check(
         start=begin, pace=request.Pace(retries=Retries.parsed(retry_quarantined, max_attempts)),
         wishes=request.Wishes(request.keep(keep_versions, there), exporting.wanted(exports, laid_out, there)),
     )  # fmt: skip
-    return LoadCall(into(made, operation), end, consumer_group)
+    return LoadCall(_into(made, operation), end, consumer_group)
 
 
 @shows(check)
@@ -210,6 +215,8 @@ def load(
     retry_quarantined, max_attempts   records in quarantine are tried again by runs, as in `quire.consolidate`
     max_quarantined, keep_messages, function_version, committer, allow_nonempty, keep_versions, exports, parquet_options   as in
                   `quire.consolidate`
+    deduplicate, within   records of which one of the same value was kept are left out: "key" | "header:NAME" | a column of decode=, within
+                  a time of their own, "1 day" (it is kept for later calls, which may leave both out; "off" ends it)
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
@@ -254,6 +261,25 @@ def _decoding(transform: Any, decode: Any, words: Mapping[str, Any]) -> tuple[An
             raise UsageError("decode= and transform= both make columns of records. Leave one of them out.")
     made = decoders.decoder(decode, **words)
     return made, made.all_columns
+
+
+def _same(deduplicate: Any, within: Any, transform: Any, columns: Any) -> Deduplicate | None:
+    """Which records are the same, as far as the call says it; `columns`: of the rows, where they are known."""
+    found = parsed(deduplicate, within, decodes=isinstance(transform, decoders.Decoder))
+    if found is not None and columns is not None:
+        with about("deduplicate"):
+            check_column(found.column, columns)
+    return found
+
+
+def _into(made: LoadRequest, operation: str | None) -> LoadRequest:
+    """The call as one into a table, where its destination is one."""
+    found = into(made, operation)
+    loading = made.convert.loading
+    if found.takes is not None and loading is not None and loading.deduplicate is not None:
+        with about("deduplicate"):
+            raise UsageError("a table knows its rows by its key: operation='upsert' keeps one of each. Leave deduplicate= and within= out.")
+    return found
 
 
 def _format(transform: BatchFunction | None, format: str | None) -> str:

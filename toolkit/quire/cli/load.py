@@ -68,6 +68,8 @@ def _until(text: str | None) -> Any:
 @click.option("--max-bytes", help="Size of the records in one commit, with its unit; default: as much as there is.")
 @RETRIES[0]
 @RETRIES[1]
+@click.option("--deduplicate", help="Leave out records that are known: key, header:NAME, a column of --decode; off ends it.")
+@click.option("--within", help="With --deduplicate: the time between two records of one key, with its unit: '1 day'.")
 @click.option("--on-data-loss", default="fail", show_default=True, help="fail or record: what retention removed before it was read.")
 @click.option("--max-quarantined", type=int, help="Commit nothing if more records are to be quarantined; up to it, also all of them.")
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")

@@ -47,6 +47,19 @@ class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
     held: Natural = 0
 
 
+class KeyRun(msgspec.Struct, frozen=True, array_like=True):
+    """An object of keys that counts (see `coverage.keys`): how many it has, what tells records apart, the latest time of a record, the
+    commit or version that it is of, and when that was committed; times in milliseconds since 1970.
+    """
+
+    name: str
+    count: Natural
+    by: str
+    last: int
+    number: Natural
+    time: int
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The numbers of a version."""
 
@@ -82,6 +95,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     source: str = ""  # the brokers and topics that the last load has named
     reads: str = ""  # how the last call has read text with rows
     writes: str = ""  # how the last call that said it has written Parquet files
+    deduplicates: str = ""  # which records are the same, as the last call that said it has it
+    keys: tuple[KeyRun, ...] = ()  # those of the records that were kept
     transforms: tuple[str, ...] = ()  # of all commits; "": of one that says nothing of what the destination holds
     committers: tuple[str, ...] = ()
     expired: Natural = 0
@@ -187,6 +202,12 @@ def newest(store: Store, at_most: int | None = None) -> Checkpoint | None:
             if found is not None and complete(store, found):
                 return found
     return None
+
+
+def heads(store: Store, at_least: int) -> Iterator[Checkpoint]:
+    """The heads of all checkpoints of a version or later ones, whether or not their pieces are there."""
+    found = (_head(store, version, checkpoint) for version, checkpoint in seek(store) if version >= at_least)
+    return (head for head in found if head is not None)
 
 
 def _head(store: Store, version: int, checkpoint: str) -> Checkpoint | None:

@@ -57,6 +57,16 @@ class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     handle: str
 
 
+class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of the records that a task of a deduplicated load has kept: the object that holds them, and how many."""
+
+    name: str
+    count: Natural
+    by: str  # what tells records apart, as `sources.kafka.deduplicate` says it
+    within: Natural  # milliseconds in which a record of the same key is left out
+    last: int  # the latest time of a record, in milliseconds since 1970
+
+
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rows of the ledger that a task adds and takes away."""
 
@@ -67,6 +77,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
     uncovers: tuple[Uncover, ...] = ()
     left: tuple[Deferred, ...] = ()
+    keys: Keys | None = None
+
+    @property
+    def objects(self) -> set[str]:
+        """The objects of the ledger that the task has put."""
+        return {name for name in (self.segment, self.quarantine, self.keys and self.keys.name) if name}
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +108,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bytes_out: Natural = 0
     quarantined_out: Natural = 0
     held_out: Natural = 0
+    duplicates: Natural = 0  # records that were left out, as one of their key was kept
     early: Natural = 0  # data files that were ended before they had their size, as too many directories were open
     written: dict[str, Any] = {}  # a table's statistics of what was written; quire gives none
 
@@ -229,6 +246,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     source: str = ""  # topics: the brokers and names that the user has given
     reads: str = ""  # how text with rows was read, as JSON
     writes: str = ""  # how Parquet files are written, as JSON, where the call says it
+    deduplicate: str = ""  # which records of a topic are the same, as JSON, where the call says it
     parts: str | None  # where `tasks` and `left` stand if they would make the entry too long
     closer: str  # as in its plan
     format: int = FORMAT
@@ -431,6 +449,9 @@ def check_task(job: str, task: Task) -> Task:
         raise FormatError(f"{segment[:200]!r} is not the ledger segment of task {task.task} of job {job}: nothing was touched.")
     if quarantine is not None and quarantine != names.quarantine(job, task.task, task.attempt):
         raise FormatError(f"{quarantine[:200]!r} is not the quarantine file of task {task.task} of job {job}: nothing was touched.")
+    keys = task.coverage.keys
+    if keys is not None and keys.name != names.keys(job, task.task, task.attempt):
+        raise FormatError(f"{keys.name[:200]!r} does not hold the keys of task {task.task} of job {job}: nothing was touched.")
     for name in task.coverage.removes:
         if names.job_of_data_file(safe(name)) is None or name.split("/")[0] == names.STATE:
             raise FormatError(f"{name[:200]!r}, which job {job} wants to remove, is not a data file: nothing was touched.")

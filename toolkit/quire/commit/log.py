@@ -161,6 +161,11 @@ class Log(Reading):
         found = [commit.writes for _, commit in self.recent() if commit.writes]
         return found[-1] if found else self.base.writes if self.base else ""
 
+    def deduplicates(self) -> str:
+        """Which records of a topic are the same, as the last load that said it has it; "": none has."""
+        found = [commit.deduplicate for _, commit in self.recent() if commit.deduplicate]
+        return found[-1] if found else self.base.deduplicates if self.base else ""
+
     def transforms(self) -> set[str]:
         """The transforms of all commits; "" of those that say nothing of what the destination holds."""
         return {commit.spec.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())

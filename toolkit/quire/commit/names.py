@@ -9,6 +9,8 @@ _quire/jobs/<job>/tasks/<task>.entry           the manifest of the attempt that 
 _quire/jobs/<job>/turn.entry                   of a table: a wish that others begin no round before this job's next one is committed
 _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet: <name of the data file>.staged
 _quire/ledger/<job>-<task>-<attempt>.rows      a ledger segment
+_quire/ledger/<job>-<task>-<attempt>.keys      the keys of the records that a deduplicated load has kept
+_quire/ledger/<version, 20 digits>-<id>-<n>.keys              several of these in one, which a checkpoint names
 _quire/quarantine/<job>-<task>-<attempt>.rows  records that a function has quarantined
 _quire/kept/<version, 20 digits>/<name of the data file>.kept  a data file that was superseded at that version, and can still be read
 _quire/changes/<instant>/[partition/]<file group>_<try>-<attempt as two numbers>.rows  the rows that a base file has changed
@@ -19,8 +21,9 @@ _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
 [directory/]<file group>_<try>-<attempt as two numbers>_<instant>.parquet  a data file of a table
 [directory/].<file group>_<instant>.log.<n>_<try>-<attempt as two numbers>  the same of a merge-on-read table: what changes another file
 
-Entries are JSON and rows are Parquet. Their suffixes are not those of data formats, so a program that reads `dest/**/*.parquet` takes in
-data files only. A file that a user's own job writes by path into an attempt's folder keeps the name that this job gives it.
+Entries are JSON, rows are Parquet, and keys are binary (`coverage.keys`). Their suffixes are not those of data formats, so a program that
+reads `dest/**/*.parquet` takes in data files only. A file that a user's own job writes by path into an attempt's folder keeps the name
+that this job gives it.
 """
 
 from __future__ import annotations
@@ -46,14 +49,15 @@ CHANGES = f"{STATE}/changes"
 KEPT = f"{STATE}/kept"
 COLUMNS = "00-columns.parquet"  # the first name of its directory, since many readers take the first file's columns for those of all
 
-ENTRY, ROWS = base.ENTRY, ".rows"
+ENTRY, ROWS, KEYS = base.ENTRY, ".rows", ".keys"
 FORMER = f"{LOG}/{1:020d}.json"  # an earlier quire's first entry: its log must not pass for an empty one
 KEEPING = ".kept"  # follows the name of a data file that was superseded
 STAGED = ".staged"  # follows the name of a data file until it is published
 
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"
-_SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT}){re.escape(ROWS)}")
+_SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT})(?:{re.escape(ROWS)}|{re.escape(KEYS)})")
+_MERGED = re.compile(rf"{LEDGER}/([0-9]{{20}}-{_ATTEMPT})-[0-9]+{re.escape(KEYS)}")
 _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
 # A base or log file of a table, as Apache Hudi calls it; the attempt's id stands there as two numbers of 24 bits.
 _WRITTEN = r"(?:.*/)?[0-9A-Za-z][0-9A-Za-z.-]*_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})"
@@ -165,6 +169,20 @@ def quarantine(job: str, task: int, attempt: str) -> str:
     return f"{QUARANTINE}/{job}-{task}-{attempt}{ROWS}"
 
 
+def keys(job: str, task: int, attempt: str) -> str:
+    return f"{LEDGER}/{job}-{task}-{attempt}{KEYS}"
+
+
+def merged_keys(version: int, merged: str, number: int) -> str:
+    return f"{LEDGER}/{version:020d}-{merged}-{number}{KEYS}"
+
+
+def merged_group(name: str) -> str:
+    """What merged objects of keys have in common that were written together; "": it is not one of these."""
+    match = _MERGED.fullmatch(name)
+    return match[1] if match else ""
+
+
 def quarantine_of(segment: str) -> str:
     """The quarantine file of the attempt that has written a segment."""
     return f"{QUARANTINE}/{segment.removeprefix(f'{LEDGER}/')}"
@@ -214,7 +232,7 @@ def segment_of(data_file: str) -> str:
 
 
 def job_of_segment(name: str) -> str | None:
-    """The job of a segment, or of a quarantine file."""
+    """The job of a segment, of an object of keys, or of a quarantine file."""
     match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/").removeprefix(f"{QUARANTINE}/"))
     return match[1] if match else None
 

@@ -177,6 +177,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts, re
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
             schema=str(head.intent.get("schema") or ""), source=head.source,
             reads=str(head.intent.get("reads") or ""), writes=str(head.intent.get("writes") or ""),
+            deduplicate=str(head.intent.get("deduplicate") or ""),
             tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), parts=None,
             closer=head.closer,
         )  # fmt: skip
@@ -242,7 +243,7 @@ def clean(log: Log, job: str) -> None:
     if isinstance(outcome, Commit):
         assert published is not None
         for task in log.kept(outcome):
-            segments |= {task.coverage.segment or "", task.coverage.quarantine or ""}
+            segments |= task.coverage.objects
             files.update(file.name for file in task.data_files)
     for by in _committers_of(outcome.committer, store):
         by.clean(store, job, files)
@@ -368,7 +369,7 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
         return {job for job in found if log.outcome(job) is not None}
     named, parts = set[str](), {part for part, _ in log.parts()}
     for _, c in log.recent():
-        named |= {name or "" for t in log.kept(c) for name in (t.coverage.segment, t.coverage.quarantine)}
+        named |= {name for t in log.kept(c) for name in t.coverage.objects}
     left = [e.name for e in store.walk(names.LEDGER) if e.name not in named]
     left += [e.name for e in store.walk(names.QUARANTINE) if e.name not in named]
     left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]

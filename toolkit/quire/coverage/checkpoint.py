@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import archive, checkpoints, names, protocol, retire
-from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece
+from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, KeyRun
 from quire.commit.entries import encode
 from quire.commit.exports import exports
 from quire.commit.history import HISTORY, history_row
 from quire.commit.log import Log
-from quire.coverage import segments
+from quire.coverage import keys, segments
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import live, totals
 from quire.errors import QuireError
@@ -104,6 +104,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         said=said, filled=filling[0] if filling else 0, holds=log.holds(), by_content=log.by_content(), target=log.target(),
         on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
         frozen=log.frozen(), source=log.source(), reads=log.reads(), writes=log.writes(),
+        deduplicates=log.deduplicates(), keys=_keys(runner, url, options, log, folded, made),
         transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
         superseding=tuple(each.number for each in retire.superseding(log)),
@@ -159,7 +160,7 @@ def _named(log: Log) -> Iterator[tuple[str, int]]:
     yield from log.parts()
     for number, commit in log.recent():
         for task in log.kept(commit):
-            for name in filter(None, (task.coverage.segment, task.coverage.quarantine)):
+            for name in task.coverage.objects:
                 yield name, number
 
 
@@ -246,6 +247,21 @@ def _with_folders(rows: pa.Table, folders: dict[str, str]) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("folder"), segments.PIECE.field("folder"), folder)
 
 
+# ------------------------------------------------------------------------------------------------------------------------ keys
+def _keys(runner: Runner, url: str, options: Any, log: Log, folded: Fold, made: str) -> tuple[KeyRun, ...]:
+    """The objects whose keys count: those that stay as they are, and what becomes of many small ones."""
+    stay, work = keys.merge(log, folded.uncovered, made, int(time.time() * 1000))
+    if work is None:
+        return tuple(stay)
+    found = _answers(runner.run(functools.partial(_merge_keys, url, options, work), list(range(work.pieces))))
+    return (*stay, *(KeyRun(*run) for answer in found if (run := answer["run"])))
+
+
+def _merge_keys(url: str, options: Any, work: keys.Merge, piece: int) -> dict[str, Any]:
+    run = keys.merged(connect(url, options), work, piece)
+    return {"run": run and [getattr(run, name) for name in KeyRun.__struct_fields__]}
+
+
 # ----------------------------------------------------------------------------------------------------------------------- sweep
 def outdated(log: Log, grace: float) -> int:
     """How many checkpoints `sweep` would delete, with what they have merged, as another stands for them since `grace` seconds."""
@@ -269,9 +285,10 @@ def sweep(store: Store, grace: float = GRACE) -> int:
     if keep is not None and ages.get(keep.head, young) <= young:
         gone += [head for head in sorted(ages) if head < keep.head]
         # Quarantine files stay as long as one of their records counts: they are not merged.
-        there = {e.name for e in store.walk(names.LEDGER)}
+        there = {e.name: e.modified for e in store.walk(names.LEDGER)}
         for table in keep.tables(store, "merged", MERGED, ["name"]):
             gone += [name for name in table.column("name").to_pylist() if name in there and names.job_of_segment(name)]
+        gone = [*_without_keys(store, keep, gone, {name: at for name, at in there.items() if at <= young})]
     remove_all(store, gone)
     # Pieces go after their head: what has none is of a writer that died, or that is slower than the grace.
     left = set(ages) - set(gone)
@@ -279,3 +296,13 @@ def sweep(store: Store, grace: float = GRACE) -> int:
     stray = [name for name in stray if heads[name] <= young]
     remove_all(store, stray)
     return len(gone) + len(stray)
+
+
+def _without_keys(store: Store, keep: Checkpoint, gone: list[str], old: Iterable[str]) -> Iterator[str]:
+    """What goes, but for objects of keys that a checkpoint names, this one or a later one; with merged ones that none names."""
+    merged = [name for name in old if names.merged_group(name)]
+    if not merged and not any(name.endswith(names.KEYS) for name in gone):
+        yield from gone
+        return
+    used = {run.name for head in checkpoints.heads(store, keep.version) for run in head.keys}
+    yield from (name for name in [*gone, *merged] if name not in used)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from quire.commit import checkpoints
 from quire.commit.entries import TABLE, Commit, PlanHead, Task
 from quire.commit.log import Log
-from quire.coverage import segments
+from quire.coverage import keys, segments
 from quire.coverage.fold import touched
 from quire.coverage.uncovered import overlap
 from quire.errors import FormatError
@@ -52,7 +52,7 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task], agree: Agree = same_c
             ):
                 found.add(task.task)
                 break
-    return found
+    return found | keys.clashing(log.store, [task for task in tasks if task.task not in found], (other for _, other in since))
 
 
 def _twice(log: Log, head: PlanHead) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.commit import names
-from quire.commit.entries import COMPACT, PURGE, Coverage, Deferred, PlanHead, Stats, Task, Uncover
+from quire.commit.entries import COMPACT, PURGE, Coverage, Deferred, Keys, PlanHead, Stats, Task, Uncover
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.carry import dropped
 from quire.engine import kinds
@@ -100,6 +100,7 @@ class Attempt:
         self.quarantined = Quarantined(store, self.rows, self.tally)
         self.dropped = dropped(read_drops(store, planned.drops), planned.removes or [""])
         self.replaced = Replaced(self.dropped, self.tally)
+        self.keys: Keys | None = None  # of the records that were kept, where a load leaves out what is known by its key
 
     def replace(self, at: At, text: str) -> list[Uncover]:
         """Let rows give way to a split, as the plan tells it."""
@@ -138,7 +139,7 @@ class Attempt:
             schema=self.output.schema, schema_of=self.output.schema_of, differs=self.quarantined.differs,
             coverage=Coverage(
                 segment=name, quarantine=aside, first=rows.first, last=rows.last, removes=tuple(planned.removes),
-                uncovers=self.replaced.uncovers, left=tuple(self.left),
+                uncovers=self.replaced.uncovers, left=tuple(self.left), keys=self.keys,
             ),
             stats=Stats(
                 assigned=planned.files, **asdict(tally), carried=rows.rows if planned.removes else 0,

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quire.commit import names, protocol
 from quire.commit.entries import TABLE, Abort, Commit, PlanHead, Spec, Stats, Task
@@ -24,6 +24,7 @@ from quire.engine import kinds
 from quire.engine.attempt import Work
 from quire.engine.closers import sorting
 from quire.engine.exports import step as exports
+from quire.engine.kinds.distinct import windowed
 from quire.engine.report import Report
 from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
@@ -117,7 +118,12 @@ def _rounds(
 
 
 def _convert(convert: Convert, log: Log, head: PlanHead) -> Convert:
-    """A user's function gives rows that are to lie beside those that are there; after a shuffle, they are others."""
+    """A user's function gives rows that are to lie beside those that are there; after a shuffle, they are others.
+
+    Records of topics are looked up among those that are there.
+    """
+    if convert.loading is not None:
+        convert = replace(convert, loading=windowed(convert.loading, log, head.base))
     if not convert.function or head.closer:
         return convert
     return convert.beside(schemas.there(log), schemas.evolving(log, convert.evolves))
@@ -215,6 +221,7 @@ class _Call:
         left = list(outcome.left)
         if isinstance(outcome, Commit):
             self.jobs.append(job)
+            self.request.ended(outcome)
             tasks = log.in_effect(outcome)
             lost = len(tasks) < len(outcome.tasks)
             self.done.losses += lost
@@ -276,6 +283,7 @@ class _Call:
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             outstanding=listed.later.files if self.bars.stopping else 0, quarantined_before=self.quarantined, instant=done.instant,
             superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), early=stats.early,
+            duplicates=stats.duplicates,
             gaps=(), gap_count=0, retried=0, retried_taken=0, given_up=(), given_up_count=0, upkeep=(),
         )  # fmt: skip
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from quire.commit import protocol
-from quire.commit.entries import OFFSETS
+from quire.commit.entries import OFFSETS, Commit
 from quire.commit.log import Log
+from quire.coverage.deduplicate import stored
 from quire.coverage.fold import fold
 from quire.coverage.ranges import Known, covered
 from quire.engine.driver import check_destination, check_spec
@@ -28,6 +29,7 @@ from quire.sources.files import Selection
 from quire.sources.kafka import offsets, records
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.client import Cluster, cluster_of
+from quire.sources.kafka.deduplicate import changed, check_column
 from quire.sources.kafka.positions import mirror
 from quire.sources.kafka.records import Loading
 from quire.sources.kafka.start import Start
@@ -40,6 +42,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOOKED_AT = 64 << 10  # bytes of records by which a function shows its columns
+TASKS = 64  # in a job of which tasks are compared with one another
+
+
+@dataclass
+class Share:
+    """How many tasks a job of a deduplicated load has. Where tasks keep the same keys all but one are read once more, so the next job has
+    one, and each further one twice as many: however often a key is there, each record is read a few times at most.
+    """
+
+    tasks: int = TASKS
+
+    def ended(self, commit: Commit) -> None:
+        """A job that was committed, perhaps without some of its tasks."""
+        self.tasks = 1 if commit.dropped else min(TASKS, 2 * max(self.tasks, 1))
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,7 @@ class LoadRequest(Request):
     known: Known = field(default_factory=Known, repr=False)  # of what the ledger covers, by all runs of the call
     most: int | None = None
     start: Start = field(default_factory=Start)
+    share: Share = field(default_factory=Share, repr=False, compare=False)  # of the call's jobs
 
     @property
     def topics(self) -> Topics:
@@ -62,13 +79,18 @@ class LoadRequest(Request):
         """The same with nothing held that was read before."""
         return replace(super().anew(), known=Known())
 
+    def ended(self, commit: Commit) -> None:
+        """Learn how many tasks the next job may have."""
+        self.share.ended(commit)
+
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
         """The offsets to plan; nothing is gathered in two versions."""
         loading = self.convert.loading
         assert loading is not None
         measure = functools.partial(_written, loading, self.convert.compression)
         ends, in_step = {} if supersede else self.ends, loading.by not in ("", "topic", "partition")
-        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known, self.start)
+        tasks = self.share.tasks if loading.deduplicate is not None and loading.deduplicate.by else None
+        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known, self.start, tasks)
         return Wanted(self.roots, Selection(), self.cut, self.dest, self.dest_options, None, None, self.policy, wanted)
 
 
@@ -109,7 +131,9 @@ class LoadCall:
         if self.until is not None:
             with about("until"):
                 ends = self.until.ends(cluster, ends, bars.again, first=not log.source())
-        self.job = replace(request, roots=(topics,), ends=ends, identity=request.named(cluster=topics.cluster).identity)
+        self.job = self._deduplicating(
+            replace(request, roots=(topics,), ends=ends, identity=request.named(cluster=topics.cluster).identity), log
+        )
         if request.convert.of_user:
             self.job = self._with_columns(self.job, log, cluster)
         return self.job
@@ -159,6 +183,27 @@ class LoadCall:
                 f"nothing was read. Name all of them, choose another destination, or say allow_nonempty=True to bring them together."
             )
 
+    def _deduplicating(self, request: LoadRequest, log: Log) -> LoadRequest:
+        """As the call says which records are the same, else as the destination has it; a change is told."""
+        loading = request.convert.loading
+        assert loading is not None
+        if request.takes is not None:
+            return request
+        before, said = stored(log.deduplicates()), loading.deduplicate
+        if said is None:
+            said = before
+        elif log.spec() is not None and (note := changed(before, said)):
+            self.notes.append(note)
+        if said is None:
+            return request
+        if said.column and loading.function is None:
+            with about("deduplicate"):
+                raise RefusedError(
+                    f"the destination {request.shown} tells records apart by a column, and this call has no decode=. Say both."
+                )
+        convert = dataclasses.replace(request.convert, loading=replace(loading, deduplicate=said))
+        return replace(request, convert=convert, identity=request.named(deduplicate=said.said).identity)
+
     def _with_columns(self, request: LoadRequest, log: Log, cluster: Cluster) -> LoadRequest:
         """With the columns of the rows as the destination has them, or an open job of the same call, or as the function gives them."""
         loading = request.convert.loading
@@ -183,6 +228,9 @@ class LoadCall:
             return replace(request, convert=dataclasses.replace(request.convert, loading=loading))
         with about("partition_by"):
             records.check_by(loading.by, columns)
+        if loading.deduplicate is not None:
+            with about("deduplicate"):
+                check_column(loading.deduplicate.column, columns)
         convert = dataclasses.replace(request.convert, loading=replace(loading, schema=columns, evolves=evolves))
         return replace(request, convert=convert, identity=request.named(schema=schemas.text(columns)).identity)
 

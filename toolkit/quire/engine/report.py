@@ -82,6 +82,7 @@ class Report:
                       where the call changed nothing in a table, or the destination is not one
     superseded        data files whose place this call's have taken; `superseded_held` of them are still in the directory, since the `pins`
                       hold them: readers of the directory count their rows twice
+    duplicates        of a load: records that were left out, as one of their key was kept
     early             data files that were ended before they had their size, as a task had too many directories to write into at once
     exports           each format in which other readers find the destination, with the version that it offers
     noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
@@ -137,6 +138,7 @@ class Report:
     pins: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
     early: int = 0
+    duplicates: int = 0
     gaps: tuple[Gap, ...] = ()
     gap_count: int = 0
     outstanding: int = 0
@@ -304,6 +306,7 @@ class LoadReport(Report):
     bytes       offsets that this call has covered: those of records, and those that hold none (markers, what was aborted or compacted)
     lost        offsets that retention had removed before they were read (on_data_loss="record")
     quarantined   (partition, reason) of records in quarantine
+    duplicates  records that were left out, as one of their key was kept (deduplicate=)
     skipped     partitions without anything new
     notes       what else is to be known: a consumer group that does not follow, topics without ids
 
@@ -345,6 +348,8 @@ class LoadReport(Report):
             "quarantined": f"{self.quarantined_count:,}",
         }
         rows |= _scattered(self.early)
+        if self.duplicates:
+            rows["duplicates left out"] = f"{self.duplicates:,}"
         if self.lost:
             rows["lost to retention (offsets)"] = f"{self.lost:,}"
         if self.deferred:
@@ -360,9 +365,10 @@ class LoadReport(Report):
         return "\n".join([*map(printable, self.notes), super()._note()])
 
     def __repr__(self) -> str:
+        said = f"duplicates={self.duplicates:,}, " if self.duplicates else ""
         return (
             f"LoadReport({self._loud()}records={self.records:,}, offsets={self.bytes:,}, data_files={self.data_files:,}, "
-            f"quarantined={self.quarantined_count:,}, lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
+            f"quarantined={self.quarantined_count:,}, {said}lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
         )
 
     def as_dict(self) -> dict[str, Any]:

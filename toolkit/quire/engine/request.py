@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from quire.arguments import ROWS, count, flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
-from quire.commit.entries import SPLITS, UNSAID, Keep, Spec
+from quire.commit.entries import SPLITS, UNSAID, Commit, Keep, Spec
 from quire.commit.held import Held
 from quire.commit.retire import can_keep
 from quire.engine.closers.sorting import Sorting, sorting
@@ -124,6 +124,9 @@ class Request:
     def anew(self) -> Self:
         """The same with nothing held that was read before, as after an outage."""
         return dataclasses.replace(self, held=Held())
+
+    def ended(self, commit: Commit) -> None:
+        """Learn from a job of the call that was committed."""
 
     def named(self, spec: Spec | None = None, **intent: Any) -> Request:
         """The same, as another job: of which these words are said, and which is meant by these intentions, too."""

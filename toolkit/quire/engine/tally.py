@@ -37,6 +37,7 @@ class Tally:
     bytes_out: int = 0
     quarantined_out: int = 0
     held_out: int = 0
+    duplicates: int = 0
     early: int = 0
 
 

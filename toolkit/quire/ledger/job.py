@@ -27,6 +27,7 @@ from quire.coverage.live import added
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
+from quire.engine.kinds.distinct import windowed
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import AllQuarantined, FormatError, QuireError, RefusedError, UsageError, printable
 from quire.formats import parquet_options
@@ -220,7 +221,7 @@ def _run(change: Change) -> Changed:
         if head is None:
             return _told(found, planned, before, log, began)
         # The plan that counts may be that of another driver of the same job, which reads from the same places.
-        work = Work(dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head.spec, change))
+        work = Work(dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head, change))
         jobs.run(dest.runner, log, work, dest.bars, dest.max_quarantined, change.reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
@@ -290,8 +291,8 @@ def _words(reads: str, log: Log) -> dict[str, Any]:
     raise FormatError(f"the log of {log.store.url} does not say how its text was read: it is damaged. Say text_options=.")
 
 
-def _convert(log: Log, spec: Spec, change: Change) -> Convert:
-    function, most = change.function, change.max_file_size
+def _convert(log: Log, head: PlanHead, change: Change) -> Convert:
+    function, most, spec = change.function, change.max_file_size, head.spec
     built_in = spec.transform in (*transforms.NAMES, *COLUMNAR, *text.NAMES) and function is None
     kind = spec.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
@@ -301,7 +302,8 @@ def _convert(log: Log, spec: Spec, change: Change) -> Convert:
     evolves = schemas.evolving(log, change.evolves) if spec.format == "parquet" else ""
     if spec.kind == OFFSETS:
         newlines = "escape" if spec.transform == ESCAPED else "quarantine"
-        loading = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by, evolves=evolves)
+        made_of = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by, evolves=evolves)
+        loading = windowed(made_of, log, head.base)
     elif spec.split and function is not None:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     elif kind in text.NAMES:

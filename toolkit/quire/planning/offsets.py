@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -56,6 +57,7 @@ class Offsets:
     in_step: bool = False  # a task reads all partitions side by side, since files are kept apart by what changes with time
     known: Known = field(default_factory=Known, repr=False)  # see `covered`
     start: Start = field(default_factory=Start)  # of partitions that are new to the ledger
+    tasks: int | None = None  # in one job, about
 
 
 @dataclass
@@ -84,9 +86,11 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     if not ranges:
         return found, 1.0
     measures = _measures(wanted, ranges)
-    ranges = _bounded(ranges, measures, wanted.max_bytes, found)
-    total = sum(r.offsets * measures[r.key.topic].size for r in ranges)
-    ratio = sum(r.offsets * measures[r.key.topic].size * measures[r.key.topic].ratio for r in ranges) / max(1.0, total) or 1.0
+    most = wanted.max_bytes
+    if wanted.tasks is not None:
+        most = min(most or sys.maxsize, max(1, int(wanted.tasks * cut.target / _ratio(ranges, measures))))
+    ranges = _bounded(ranges, measures, most, found)
+    total, ratio = sum(r.offsets * measures[r.key.topic].size for r in ranges), _ratio(ranges, measures)
     step = max(1.0, cut.target / ratio / FINE)
     rows, when = list[tuple[str, str, _Range, int]](), list[float]()
     pieces = min(FINE * math.ceil(total * ratio / cut.target), MOST // len(ranges)) if wanted.in_step else 1
@@ -204,6 +208,12 @@ def _measures(wanted: Offsets, ranges: list[_Range]) -> dict[str, Measure]:
         size = sum(records.column(c).nbytes for c in ("key", "value", "headers"))
         measures[topic] = Measure(max(1.0, size / n), max(0.01, wanted.written(records) / max(1, size)))
     return measures
+
+
+def _ratio(ranges: list[_Range], measures: Mapping[str, Measure]) -> float:
+    """Bytes that are written for a byte that is read."""
+    total = sum(r.offsets * measures[r.key.topic].size for r in ranges)
+    return sum(r.offsets * measures[r.key.topic].size * measures[r.key.topic].ratio for r in ranges) / max(1.0, total) or 1.0
 
 
 def _bounded(ranges: list[_Range], measures: Mapping[str, Measure], most: int | None, found: Listed) -> list[_Range]:

@@ -21,6 +21,7 @@ from quire.coverage.live import totals
 from quire.coverage.ranges import LOST
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import Calling, nothing_useful
+from quire.engine.kinds.distinct import Kept
 from quire.engine.kinds.reading import cut
 from quire.engine.rows import LedgerRow, Record
 from quire.errors import FormatError, RefusedError, TransientError, UsageError
@@ -30,6 +31,7 @@ from quire.planning.pack import read_rows
 from quire.planning.plan import Look, list_offsets
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
+from quire.sources.kafka.deduplicate import check_column
 from quire.sources.kafka.offsets import Fetched
 from quire.sources.kafka.records import FolderOutput, Growing, Loading, QuarantinedMessage, check_by
 from quire.sources.kafka.topics import Key, Topics, is_kafka, key_of, named
@@ -98,9 +100,15 @@ class OffsetsKind:
 class _Loader:
     def __init__(self, attempt: Attempt, loading: Loading, cluster: Cluster) -> None:
         self.attempt, self.cluster = attempt, cluster
-        self.loading = dataclasses.replace(loading, growing=Growing())
+        self.kept = None if loading.window is None else Kept(attempt, loading.window)
+        by_rows = self.kept.rows if self.kept is not None and self._by_column(loading) else None
+        self.loading = dataclasses.replace(loading, growing=Growing(), distinct=by_rows)
         self.tally, self.rows, self.quarantined = attempt.tally, attempt.rows, attempt.quarantined
         self.fruitful = set[int]()  # ranges of which a record was taken
+
+    @staticmethod
+    def _by_column(loading: Loading) -> bool:
+        return loading.deduplicate is not None and bool(loading.deduplicate.column)
 
     def load(self, planned: list[_Planned]) -> None:
         planned = self._same(planned)
@@ -128,6 +136,8 @@ class _Loader:
         if len(self._same(planned)) < len(planned):
             topic = self.attempt.left[-1].path.split("/")[-2]
             raise Again(topic, Vanished("deleted or made again while it was read"))
+        if self.kept is not None:
+            self.attempt.keys = self.kept.finish()
 
     def _same(self, planned: list[_Planned]) -> list[_Planned]:
         """Those whose topic is still the one that was planned; the others are deferred."""
@@ -157,7 +167,7 @@ class _Loader:
         parts, quarantined = list[FolderOutput](), list[QuarantinedMessage]()
         if found.records is not None:
             self._fix_columns(found.records)
-            parts, quarantined = self.loading.made(found.records)
+            parts, quarantined = self._made(key, found.records)
             if differs := self.loading.growing.differs:
                 self.quarantined.differs = f"{one.path}: {differs}"
             if len(quarantined) < found.records.num_rows:
@@ -173,6 +183,12 @@ class _Loader:
         for i, part in enumerate(parts):
             writer.add(part.made, *[part.folder] if isinstance(writer, FolderWriter) else [])
             self.rows.add(rows if i == 0 else [rows[0]._replace(length=0)], Record.of(part.made))
+
+    def _made(self, key: tuple[str, str], records: pa.RecordBatch) -> tuple[list[FolderOutput], list[QuarantinedMessage]]:
+        if self.kept is None:
+            return self.loading.made(records)
+        self.kept.of(*key)
+        return self.kept.made(self.loading, records) if self.loading.distinct is None else self.loading.made(records)
 
     def _stays(self, one: _Planned) -> None:
         """Leave a record in quarantine that has gone at its source since: only there its value still is."""
@@ -197,6 +213,8 @@ class _Loader:
         if loading.function is not None and loading.schema is None and (columns := loading.columns(some)) is not None:
             try:
                 check_by(loading.by, columns)
+                if loading.deduplicate is not None:
+                    check_column(loading.deduplicate.column, columns)
             except UsageError as e:
                 raise RefusedError(f"{e} Or let the function give it.") from None
             self.loading = dataclasses.replace(loading, schema=columns)

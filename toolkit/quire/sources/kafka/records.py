@@ -6,13 +6,15 @@ called again with halves of the batch, until what it does not take stands alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.coverage.deduplicate import Deduplicate
+from quire.coverage.keys import Window
 from quire.errors import UsageError
 from quire.sources import partition_by
 from quire.sources.decoders import Decoder
@@ -24,6 +26,8 @@ from quire.sources.transforms.functions import WrongTypeError, alone, passes, re
 from quire.sources.transforms.widening import DiffersError, in_columns
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+# Leaves out rows of records that are known: (rows, the records, of each row the number of its record) → those that stay.
+Distinct = Callable[[pa.RecordBatch, pa.RecordBatch, Sequence[int]], pa.RecordBatch]
 RECORDS, VALUES, ESCAPED = RECORDS_AS = ("records", "values", "escaped values")  # what they become without a function
 NEWLINES = ("quarantine", "escape")
 DATE = "date"  # where no column has this name, the day of the record's timestamp (UTC)
@@ -66,6 +70,9 @@ class Loading:
     keep_messages: bool = False
     record_loss: bool = False  # records that retention removed are written into the ledger, instead of an error
     evolves: str = ""  # how the columns of rows go together with `schema` (see `columns.together`)
+    deduplicate: Deduplicate | None = None  # which records are the same; None: as the destination has it
+    window: Window | None = field(default=None, repr=False, compare=False)  # the keys of the records that were kept
+    distinct: Distinct | None = field(default=None, repr=False, compare=False)  # by a column that a decoder makes
     growing: Growing = field(default_factory=Growing, repr=False, compare=False)
 
     def made(self, records: pa.RecordBatch) -> tuple[list[FolderOutput], list[QuarantinedMessage]]:
@@ -174,7 +181,7 @@ class Loading:
             if isinstance(found, BadContent):
                 quarantined.append(_quarantined(records, made.places[first], found.reason))
             else:
-                yield found
+                yield found if self.distinct is None else self.distinct(found, records, made.places[first : first + found.num_rows])
 
     # ------------------------------------------------------------------------------------------------------------------- lines
     def _lines(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[FolderOutput]:

@@ -1,0 +1,419 @@
+"""Loads that leave out what is known by its key: two invariants, recomputed from the topic and from the files alone.
+
+Of kept records no two of a key are near enough in time; and each one that was left out has a kept one of its key that is.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from gathering import MANY, refused
+from loading import load, topic
+from quire.commit.log import Log
+from quire.coverage import checkpoint, keys
+from quire.engine import loader
+from quire.engine.kinds import distinct
+from quire.load import check
+from quire.storage import connect
+from services.kafka import Mock, Record, mock
+
+HOUR = 3_600_000
+NOON = 1_790_000_000_000
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Mock]:
+    with mock(brokers=1) as cluster:
+        yield cluster
+
+
+def kept(dest: Path) -> list[dict[str, Any]]:
+    """All rows that the ledger's files hold."""
+    names = quire.Ledger(dest).inspect.files()["data_file"]
+    return [row for name in names for row in pq.ParquetFile(dest / name).read().to_pylist()]
+
+
+def hold(cluster: Mock, name: str, dest: Path, within: int, key: Any = lambda record: record["key"]) -> set[tuple[int, int]]:
+    """The places of what was kept, after a look at both invariants."""
+    there = {(m.partition(), m.offset()): {"key": m.key(), "value": m.value(), "headers": m.headers(), "at": m.timestamp()[1]}
+             for m in cluster.read(name)}  # fmt: skip
+    places = [(row["partition"], row["offset"]) for row in kept(dest)]
+    assert len(places) == len(set(places)), "a record is there twice"
+    times = defaultdict[Any, list[int]](list)
+    for place in places:
+        if key(there[place]) is not None:
+            times[key(there[place])].append(there[place]["at"])
+    for of in times.values():
+        of.sort()
+        assert all(b - a > within for a, b in zip(of, of[1:], strict=False)), "two of one key are there"
+    for place in there.keys() - set(places):
+        wanted = there[place]
+        assert any(abs(wanted["at"] - at) <= within for at in times[key(wanted)]), f"{place} is lost"
+    return set(places)
+
+
+def drawn(n: int, of: int, seed: int = 1, partitions: int = 3) -> list[Record]:
+    """Records of few keys, some without one, at times in no order."""
+    rng = random.Random(seed)
+    return [
+        Record(b"v%d" % i, b"k%d" % rng.randrange(of) if rng.random() < 0.9 else None, partition=rng.randrange(partitions),
+               timestamp=NOON + rng.randrange(8 * HOUR))
+        for i in range(n)
+    ]  # fmt: skip
+
+
+def only(cluster: Mock, name: str, dest: Path, **settings: Any) -> quire.LoadReport:
+    return load(cluster, name, dest, **{"deduplicate": "key", "within": "2 h", **settings})
+
+
+# ------------------------------------------------------------------------------------------------------------ what is left out
+def test_a_key_that_comes_again_within_the_time_is_left_out_and_counted(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 3, drawn(400, 60))
+    report = only(kafka, name, tmp_path)
+    places = hold(kafka, name, tmp_path, 2 * HOUR)
+    assert report.duplicates > 50
+    assert report.records + report.duplicates == 400 == report.bytes
+    assert f"duplicates={report.duplicates}" in repr(report)
+    assert report.as_dict()["duplicates"] == report.duplicates
+    assert report.records == len(places)
+    assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
+    assert quire.Ledger(tmp_path).verify().ok
+
+
+def test_later_calls_know_what_earlier_ones_have_kept(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 3, drawn(200, 60))
+    reports = [only(kafka, name, tmp_path)]
+    for seed in range(2, 6):
+        kafka.produce(name, drawn(200, 60, seed))
+        reports.append(only(kafka, name, tmp_path))
+        hold(kafka, name, tmp_path, 2 * HOUR)
+    assert sum(r.records + r.duplicates for r in reports) == 1_000
+    assert reports[-1].duplicates > reports[0].duplicates
+
+
+def test_the_end_of_the_time_belongs_to_it(kafka: Mock, tmp_path: Path) -> None:
+    times = [0, 2 * HOUR, 2 * HOUR + 1, 4 * HOUR + 1, 4 * HOUR + 2, -2 * HOUR, -2 * HOUR - 1]
+    name = topic(kafka, 1, [Record(b"v", b"k", timestamp=NOON + at) for at in times])
+    only(kafka, name, tmp_path)
+    assert sorted(place[1] for place in hold(kafka, name, tmp_path, 2 * HOUR)) == [0, 2, 4, 6]
+
+
+def test_a_duplicate_does_not_lengthen_the_time(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"v", b"k", timestamp=NOON + i * HOUR) for i in range(7)])
+    only(kafka, name, tmp_path)
+    assert {place[1] for place in hold(kafka, name, tmp_path, 2 * HOUR)} == {0, 3, 6}
+
+
+def test_records_without_a_key_are_all_loaded(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"same", None, timestamp=NOON) for _ in range(5)])
+    report = only(kafka, name, tmp_path)
+    assert (report.records, report.duplicates) == (5, 0)
+
+
+def test_an_empty_key_is_a_key(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"a", b"", timestamp=NOON), Record(b"b", b"", timestamp=NOON), Record(b"c", None, timestamp=NOON)])
+    assert only(kafka, name, tmp_path).duplicates == 1
+
+
+def test_the_last_header_of_a_name_tells_it(kafka: Mock, tmp_path: Path) -> None:
+    sent = [[("id", b"1")], [("id", b"2"), ("id", b"1")], [("id", b"1"), ("id", b"2")], [("other", b"1")], None, [("id", None)], [("id", None)]]
+    name = topic(kafka, 1, [Record(b"v", b"k", headers=each, timestamp=NOON) for each in sent])
+
+    def last(record: dict[str, Any]) -> Any:
+        return next((value for key, value in reversed(record["headers"] or []) if key == "id"), None)
+
+    report = only(kafka, name, tmp_path, deduplicate="header:id")
+    assert report.duplicates == 1
+    assert {place[1] for place in hold(kafka, name, tmp_path, 2 * HOUR, last)} == {0, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("by", ["order_id", "column:order_id"])
+def test_a_column_of_what_the_values_hold_tells_it(kafka: Mock, tmp_path: Path, by: str) -> None:
+    values = [{"order_id": i % 7, "n": i} for i in range(40)] + [{"order_id": None, "n": i} for i in range(3)]
+    sent = [Record(json.dumps(value).encode(), partition=i % 2, timestamp=NOON) for i, value in enumerate(values)]
+    name = topic(kafka, 2, [*sent, Record(b"no json", timestamp=NOON)])
+    settings = {"decode": "json", "schema": "order_id long, n long", "metadata": ["partition", "offset"], "deduplicate": by}
+    report = only(kafka, name, tmp_path, **settings)
+    assert (report.records, report.duplicates, report.quarantined_count) == (10, 33, 1)
+    kafka.produce(name, sent)
+    again = only(kafka, name, tmp_path, **settings)
+    assert (again.records, again.duplicates) == (3, 40)
+    assert {row["order_id"] for row in kept(tmp_path)} == {*range(7), None}
+
+
+def test_lines_are_told_apart_by_their_keys(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"v%d" % i, b"k%d" % (i % 4), timestamp=NOON) for i in range(20)])
+    report = only(kafka, name, tmp_path, format="lines")
+    assert (report.records, report.duplicates) == (4, 16)
+    assert not only(kafka, name, tmp_path, format="lines").records
+
+
+# --------------------------------------------------------------------------------------------------------------- in quarantine
+def some(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """It does not take values that begin with a minus."""
+    if any(value.startswith(b"-") for value in batch.column("value").to_pylist()):
+        raise ValueError("a minus")
+    return batch.select(["partition", "offset", "key", "value"])
+
+
+def every(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["partition", "offset", "key", "value"])
+
+
+def test_a_record_in_quarantine_stands_for_no_other_one(kafka: Mock, tmp_path: Path) -> None:
+    values = [b"-a", b"-b", b"c", b"d", b"-e"]
+    name = topic(kafka, 1, [Record(value, b"k", timestamp=NOON) for value in values])
+    report = only(kafka, name, tmp_path, transform=some, function_version="1")
+    assert [row["value"] for row in kept(tmp_path)] == [b"c"]
+    assert report.records + report.duplicates + report.quarantined_count == 5
+    assert report.quarantined_count >= 2
+
+
+def test_what_is_repaired_is_left_out_where_one_of_its_key_was_kept_since(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"-a", b"k", timestamp=NOON), Record(b"-b", b"l", timestamp=NOON), Record(b"-c", b"l", timestamp=NOON)])
+    only(kafka, name, tmp_path, transform=some, function_version="1")
+    kafka.produce(name, [Record(b"d", b"k", timestamp=NOON)])
+    only(kafka, name, tmp_path, transform=some, function_version="1")
+    ledger = quire.Ledger(tmp_path)
+    source = f"kafka://{kafka.address}/{name}"
+    ledger.retry(source, function=every, spark=quire.LocalRunner(), progress=False, storage_options=dict(kafka.settings))
+    assert sorted(row["value"] for row in kept(tmp_path)) == [b"-b", b"d"]
+    assert ledger.summary().quarantined == 0
+    assert ledger.verify().ok
+
+
+def test_many_records_of_one_key_that_all_fail_are_asked_for_few_times(kafka: Mock, tmp_path: Path) -> None:
+    calls = list[int]()
+
+    def failing(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        raise ValueError("never")
+
+    name = topic(kafka, 1, [Record(b"v", b"k", timestamp=NOON) for _ in range(64)])
+    report = only(kafka, name, tmp_path, transform=failing, function_version="1", schema="value binary")
+    assert report.quarantined_count == 64
+    assert len(calls) < 3 * 128
+
+
+# ---------------------------------------------------------------------------------------------------- several tasks and writers
+def test_tasks_that_keep_one_key_are_told_apart_and_the_rest_is_read_again(kafka: Mock, tmp_path: Path) -> None:
+    """Many tasks hold the same keys: the first one stays, and each further one is planned again."""
+    records = [Record(b"%d" % i + b"." * 400, b"k%d" % (i % 50), partition=i % 4, timestamp=NOON + i) for i in range(4_000)]
+    name = topic(kafka, 4, records)
+    report = only(kafka, name, tmp_path, target_size="20 KB", compression="none")
+    hold(kafka, name, tmp_path, 2 * HOUR)
+    assert report.records + report.duplicates == 4_000
+    assert report.records == 50
+    commits = list(Log(connect(str(tmp_path), None)).refresh().commits())
+    assert any(commit.dropped for _, commit in commits)
+    assert len(commits) < 30
+    assert quire.Ledger(tmp_path).verify().ok
+
+
+def test_a_job_learns_how_many_tasks_it_may_have() -> None:
+    share, sizes = loader.Share(), list[int]()
+
+    class Ended:
+        dropped: tuple[int, ...] = ()
+
+    for dropped in [(), (1,), (), (), (3,), *[()] * 8]:
+        Ended.dropped = dropped
+        share.ended(Ended)  # type: ignore[arg-type]
+        sizes.append(share.tasks)
+    assert sizes == [64, 1, 2, 4, 1, 2, 4, 8, 16, 32, 64, 64, 64]
+
+
+# --------------------------------------------------------------------------------------------------------------- what changes it
+def test_what_is_forgotten_may_come_again(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, [Record(b"a", b"k", partition=0, timestamp=NOON)])
+    only(kafka, name, tmp_path)
+    (path,) = {p for p in quire.Ledger(tmp_path).inspect.offsets().apply(_path, axis=1) if p.endswith("/0")}
+    kafka.produce(name, [Record(b"b", b"k", partition=1, timestamp=NOON)])
+    quire.Ledger(tmp_path).forget(path, spark=quire.LocalRunner(), progress=False)
+    only(kafka, name, tmp_path)
+    assert len(kept(tmp_path)) == 1
+    hold(kafka, name, tmp_path, 2 * HOUR)
+
+
+def _path(row: Any) -> str:
+    return f"kafka://{row['cluster']}/{row['topic']}/{row['partition']}"
+
+
+def test_the_destination_remembers_it(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"a", b"k", timestamp=NOON)])
+    only(kafka, name, tmp_path)
+    kafka.produce(name, [Record(b"b", b"k", timestamp=NOON), Record(b"c", b"l", timestamp=NOON)])
+    report = load(kafka, name, tmp_path)
+    assert (report.records, report.duplicates) == (1, 1)
+    kafka.produce(name, [Record(b"d", b"l", timestamp=NOON)])
+    off = load(kafka, name, tmp_path, deduplicate="off")
+    assert (off.records, off.duplicates) == (1, 0)
+    assert "not deduplicated any more" in off.notes[0]
+    kafka.produce(name, [Record(b"e", b"l", timestamp=NOON)])
+    assert load(kafka, name, tmp_path).records == 1
+
+
+def test_a_change_is_told_once(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"a", b"k", timestamp=NOON)])
+    assert load(kafka, name, tmp_path).notes == ()
+    kafka.produce(name, [Record(b"b", b"k", timestamp=NOON)])
+    report = only(kafka, name, tmp_path)
+    assert report.records == 1
+    assert "exact for what is loaded from now on" in report.notes[0]
+    kafka.produce(name, [Record(b"c", b"k", timestamp=NOON)])
+    report = only(kafka, name, tmp_path)
+    assert (report.records, report.duplicates, report.notes) == (0, 1, ())
+    kafka.produce(name, [Record(b"d", b"k", timestamp=NOON + 3 * HOUR)])
+    wider = only(kafka, name, tmp_path, within="1 day")
+    assert "within was 2 h and is 1 d" in wider.notes[0]
+    assert wider.duplicates == 1
+
+
+# --------------------------------------------------------------------------------------------------------------------- merged
+def merge(dest: Path) -> None:
+    checkpoint.write(quire.LocalRunner(), str(dest), None, connect(str(dest), None))
+
+
+def objects(dest: Path) -> set[str]:
+    return {path.name for path in (dest / "_quire" / "ledger").glob("*.keys")}
+
+
+def test_merged_keys_are_known_as_those_of_tasks(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "ROWS", 40)
+    name = topic(kafka, 3, drawn(200, 60))
+    only(kafka, name, tmp_path)
+    for seed in range(2, 7):
+        kafka.produce(name, drawn(200, 60, seed))
+        only(kafka, name, tmp_path)
+        merge(tmp_path)
+        log = Log(connect(str(tmp_path), None)).refresh()
+        assert log.base is not None
+        assert any("00000000" in run.name for run in log.base.keys)
+        hold(kafka, name, tmp_path, 2 * HOUR)
+        assert checkpoint.sweep(connect(str(tmp_path), None), 0.0) >= 0
+        assert quire.Ledger(tmp_path).verify().ok
+    kafka.produce(name, drawn(200, 60, 7))
+    only(kafka, name, tmp_path)
+    hold(kafka, name, tmp_path, 2 * HOUR)
+
+
+def test_merged_keys_of_what_is_forgotten_are_gone(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"%d" % i, b"k%d" % i, timestamp=NOON) for i in range(3)])
+    only(kafka, name, tmp_path)
+    kafka.produce(name, [Record(b"more", b"more", timestamp=NOON)])
+    only(kafka, name, tmp_path)
+    merge(tmp_path)
+    (path,) = quire.Ledger(tmp_path).inspect.offsets().apply(_path, axis=1)
+    quire.Ledger(tmp_path).forget(path, spark=quire.LocalRunner(), progress=False)
+    assert only(kafka, name, tmp_path).records == 4
+    merge(tmp_path)
+    assert only(kafka, name, tmp_path).records == 0
+    hold(kafka, name, tmp_path, 2 * HOUR)
+
+
+def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path: Path) -> None:
+    name, store = topic(kafka, 1), connect(str(tmp_path), None)
+    for i in range(3):
+        kafka.produce(name, [Record(b"%d" % j, b"k%d" % j, timestamp=NOON) for j in range(i, i + 3)])
+        only(kafka, name, tmp_path)
+    tasks = objects(tmp_path)
+    assert len(tasks) == 3
+    merge(tmp_path)
+    assert len(objects(tmp_path)) == 4
+    quire.Ledger(tmp_path).expire()
+    checkpoint.sweep(store, 0.0)
+    (left,) = objects(tmp_path)
+    assert left not in tasks
+    kafka.produce(name, [Record(b"again", b"k1", timestamp=NOON)])
+    assert only(kafka, name, tmp_path).duplicates == 1
+    (tmp_path / "_quire" / "ledger" / f"{7:020d}-{'0' * 12}-0.keys").write_bytes(b"of a writer that died")
+    checkpoint.sweep(store, 0.0)
+    assert len(objects(tmp_path)) == 1
+
+
+def test_keys_leave_once_no_record_looks_them_up(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both must be long ago: the record's time, and the commit; and a time far ahead makes nothing older than it is."""
+    name = topic(kafka, 1, [Record(b"old", b"old", timestamp=NOON - 100 * HOUR)])
+    only(kafka, name, tmp_path)
+    kafka.produce(name, [Record(b"new", b"new", timestamp=NOON), Record(b"far", b"far", timestamp=NOON + 10**11)])
+    only(kafka, name, tmp_path)
+
+    def left(now: int) -> int:
+        log = Log(connect(str(tmp_path), None)).refresh()
+        from quire.coverage.fold import fold
+
+        stay, work = keys.merge(log, fold(log).uncovered, "0" * 12, now)
+        made = [keys.merged(connect(str(tmp_path), None), work, piece) for piece in range(work.pieces)] if work else []
+        return sum(run.count for run in [*stay, *filter(None, made)])
+
+    committed = max(run.time for run in keys.in_effect(Log(connect(str(tmp_path), None)).refresh(), 10**6))
+    assert left(committed) == 3
+    assert left(committed + 3 * HOUR) == 2  # the old record leaves; the others are as new as the clock, at least
+    del monkeypatch
+
+
+# ------------------------------------------------------------------------------------------------------------------- what is wrong
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"within": "1 day"}, "within= says for how long deduplicate= holds"),
+        ({"deduplicate": "key"}, "needs within="),
+        ({"deduplicate": ""}, "is not one of 'key'"),
+        ({"deduplicate": 7, "within": "1 day"}, "is not one of 'key'"),
+        ({"deduplicate": "Key", "within": "1 day"}, "Did you mean 'key'"),
+        ({"deduplicate": "header", "within": "1 day"}, "write header:NAME"),
+        ({"deduplicate": "header:", "within": "1 day"}, "write header:NAME"),
+        ({"deduplicate": "column:", "within": "1 day"}, "write column:NAME"),
+        ({"deduplicate": "order_id", "within": "1 day"}, "this call has no decode="),
+        ({"deduplicate": "column:order_id", "within": "1 day"}, "this call has no decode="),
+        ({"deduplicate": "off", "within": "1 day"}, "Leave one of them out"),
+        ({"deduplicate": "key", "within": "1 dya"}, "dya"),
+        ({"deduplicate": "key", "within": 0}, "shorter than a millisecond"),
+        ({"deduplicate": "key", "within": True}, "is not a time span"),
+        ({"deduplicate": "ordr_id", "within": "1 d", "decode": "json", "schema": "order_id long"}, "Did you mean 'order_id'"),
+        ({"deduplicate": "a", "within": "1 d", "decode": "json", "schema": "a double"}, "is of type double"),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_is_refused_in_one_line(tmp_path: Path, words: dict[str, Any], said: str) -> None:
+    refused(lambda: check("kafka://nowhere:1/topic", tmp_path / "out", **words), said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_the_first_records_lack_is_refused(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b'{"order": 1}', timestamp=NOON)])
+    refused(lambda: only(kafka, name, tmp_path, decode="json", deduplicate="order_id"), "deduplicate='order_id' is not a column")
+    assert not kept_files(tmp_path)
+
+
+def kept_files(dest: Path) -> Sequence[Path]:
+    return [*dest.glob("part-*")]
+
+
+@pytest.mark.parametrize("harm", ["gone", "short", "other"])
+def test_keys_that_are_damaged_or_gone_are_said_and_nothing_is_loaded(kafka: Mock, tmp_path: Path, harm: str) -> None:
+    name = topic(kafka, 1, [Record(b"a", b"k", timestamp=NOON)])
+    only(kafka, name, tmp_path)
+    (path,) = (tmp_path / "_quire" / "ledger").glob("*.keys")
+    data = path.read_bytes()
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-20] if harm == "short" else b"x" * len(data))
+    kafka.produce(name, [Record(b"b", b"k", timestamp=NOON)])
+    distinct.held.__globals__["_HELD"].clear()
+    with pytest.raises(quire.QuireError, match="keys of the ledger"):
+        only(kafka, name, tmp_path)
+    assert len(kept(tmp_path)) == 1
+    path.write_bytes(data)
+    assert only(kafka, name, tmp_path).duplicates == 1
+    assert MANY > 1

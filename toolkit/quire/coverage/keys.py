@@ -1,0 +1,330 @@
+"""The keys of the records that loads have kept, by which a later record of the same key is known: objects of the ledger, and which count.
+
+A task puts one object beside its segment, and the commit that names the segment names it, too: keys, rows and offsets count together, or
+none of them does. A checkpoint names those that are in effect at its version, of which many small ones become few (`merged`).
+
+An object is binary, in little-endian: a header of 64 bytes, the partitions as JSON, `bounds`, `heads` and `rows`. The rows stand in the
+order of their fingerprints; bounds[b] is the first one whose fingerprint begins with the bits of b or later ones. `heads` repeats bits 8 to
+39 of each fingerprint: with the first eight, which follow from its place, they are all that a process holds of a key.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.commit import names
+from quire.commit.checkpoints import KeyRun
+from quire.commit.entries import Task
+from quire.commit.log import Log
+from quire.coverage.deduplicate import Prints, stored
+from quire.coverage.uncovered import Uncovered
+from quire.errors import FormatError, NotFoundError
+from quire.storage import Store
+
+Array = npt.NDArray[Any]
+# A record that was kept: its fingerprint, its time in milliseconds since 1970, and where it lies: a partition of the object, an offset.
+ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<i8"), ("offset", "<i8"), ("part", "<u4"), ("spare", "<u4")])
+_HEADER = struct.Struct("<8sIIQQqq16x")  # format, bits of the bounds, rows, bytes of the partitions, first and last time
+_MAGIC = b"quirekey"
+FORMAT = 1
+IN_BUCKET = 64  # rows between two bounds, about
+PIECE = 32 << 20  # bytes that are asked for at once
+GAP = 64 << 10  # bytes between two places that are rather read than asked for anew
+AT_ONCE = 2_000  # fingerprints whose rows are held at once
+
+
+class Window(NamedTuple):
+    """What is known at a version: plain data that travels to the tasks."""
+
+    by: str
+    within: int  # milliseconds
+    runs: tuple[KeyRun, ...]
+    uncovered: Uncovered
+
+
+# ------------------------------------------------------------------------------------------------------------------- one object
+def laid_out(rows: Array, paths: Sequence[tuple[str, str]]) -> bytes:
+    """An object of these rows, in the order of their fingerprints; `paths`: partitions, each with its topic's id, by their numbers."""
+    bits = min(26, max(8, (len(rows) // IN_BUCKET).bit_length()))
+    high = rows["high"]
+    edges = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    bounds = np.concatenate([[0], high.searchsorted(edges), [len(rows)]]).astype("<u8")
+    text = json.dumps(paths).encode()
+    text += b" " * (-len(text) % 8)
+    times = (int(rows["at"].min()), int(rows["at"].max())) if len(rows) else (0, 0)
+    header = _HEADER.pack(_MAGIC, FORMAT, bits, len(rows), len(text), *times)
+    return b"".join([header, text, bounds.tobytes(), heads_of(high).tobytes(), rows.tobytes()])
+
+
+def heads_of(high: Array) -> Array:
+    """Bits 8 to 39 of fingerprints."""
+    return (high >> np.uint64(24)).astype("<u4")
+
+
+class KeyObject:
+    """An object of keys, of which only what is asked for is read. FormatError for one that is damaged, or not there."""
+
+    def __init__(self, store: Store, name: str, count: int) -> None:
+        self.store, self.name, self.count = store, name, count
+        magic, form, self.bits, rows, length, self.first, self.last = _HEADER.unpack(self._read(0, _HEADER.size))
+        if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20:
+            raise self._damaged("its header is not that of an object with so many keys")
+        if form > FORMAT:
+            raise FormatError(f"{store.url}/{name} was written by a newer quire (format {form}; this one reads up to {FORMAT}).")
+        try:
+            self.paths = [(str(path), str(version)) for path, version in json.loads(self._read(_HEADER.size, length))]
+        except (ValueError, RecursionError) as e:
+            raise self._damaged("its partitions are not readable") from e
+        at = _HEADER.size + length
+        self.bounds = np.frombuffer(self._read(at, 8 * ((1 << self.bits) + 1)), "<u8").astype(np.int64)
+        if self.bounds[0] or self.bounds[-1] != count or (np.diff(self.bounds) < 0).any():
+            raise self._damaged("its bounds are not in order")
+        self._heads = at + 8 * len(self.bounds)
+        self._rows = self._heads + 4 * count
+
+    def heads(self) -> Array:
+        """Those of all rows."""
+        return np.frombuffer(self._read(self._heads, 4 * self.count), "<u4")
+
+    def starts(self) -> Array:
+        """The first row of each value of a fingerprint's first eight bits, and how many there are in all."""
+        return self.bounds[:: 1 << (self.bits - 8)]
+
+    def rows(self, first: int, end: int) -> Array:
+        """The rows [first, end)."""
+        data = self._read(self._rows + ROW.itemsize * first, ROW.itemsize * (end - first))
+        found = np.frombuffer(data, ROW)
+        if len(found) and int(found["part"].max()) >= len(self.paths):
+            raise self._damaged("a row of it names a partition that it has not")
+        return found
+
+    def among(self, high: Array) -> Iterator[tuple[Array, Array]]:
+        """The rows that may be those of fingerprints in their order, some at a time, each time with the places of these fingerprints."""
+        buckets = (high >> np.uint64(64 - self.bits)).astype(np.int64)
+        first, end = self.bounds[buckets], self.bounds[buckets + 1]
+        # What lies near to one another is read at once.
+        apart = np.flatnonzero((first[1:] - end[:-1]) * ROW.itemsize > GAP) + 1
+        for some in np.split(np.arange(len(high)), apart):
+            for at in range(0, len(some), AT_ONCE):
+                mine = some[at : at + AT_ONCE]
+                yield self.rows(int(first[mine[0]]), int(end[mine[-1]])), mine
+
+    def counts(self, rows: Array, number: int, uncovered: Uncovered) -> Array:
+        """Which of the rows still count: the ledger's commits after `number` have not uncovered their records."""
+        found = np.ones(len(rows), np.bool_)
+        for part, (path, version) in enumerate(self.paths):
+            if path in uncovered and (mine := np.flatnonzero(rows["part"] == part)).size:
+                found[mine] = ~_out(uncovered, number, path, version, rows["offset"][mine])
+        return found
+
+    def _read(self, start: int, length: int) -> bytes:
+        try:
+            pieces = [self.store.get_range(self.name, at, min(PIECE, start + length - at)) for at in range(start, start + length, PIECE)]
+        except NotFoundError as e:
+            raise FormatError(
+                f"{self.store.url}/{self.name}, keys of the ledger by which records are deduplicated, is missing: somebody deleted below "
+                f"_quire/. Put it back; records that are loaded already would come again."
+            ) from e
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if len(data) != length:
+            raise self._damaged("it is too short")
+        return data
+
+    def _damaged(self, why: str) -> FormatError:
+        return FormatError(f"{self.store.url}/{self.name}, keys of the ledger, is damaged: {why}. Put back a good copy.")
+
+
+def _out(uncovered: Uncovered, number: int, path: str, version: str, offsets: Array) -> Array:
+    """Which offsets a commit after `number` has uncovered."""
+    ranges = sorted((s, s + n) for by, u in uncovered[path] if by > number and u.version == version for s, n in u.ranges if n)
+    if not ranges:
+        return np.zeros(len(offsets), np.bool_)
+    starts, ends = np.array(ranges, np.int64).T
+    at = starts.searchsorted(offsets, side="right") - 1
+    found: Array = (at >= 0) & (offsets < np.maximum.accumulate(ends)[at])
+    return found
+
+
+def matching(rows: Array, wanted: Prints, within: int) -> Array:
+    """Which of the fingerprints stand in rows that are in order, with a time at most `within` away."""
+    found: Array = np.zeros(len(wanted.high), np.bool_)
+    high = rows["high"]
+    open_ = np.flatnonzero(wanted.told)
+    at = high.searchsorted(wanted.high[open_])
+    while len(open_):
+        there = at < len(rows)
+        open_, at = open_[there], at[there]
+        there = high[at] == wanted.high[open_]
+        open_, at = open_[there], at[there]
+        same = (rows["low"][at] == wanted.low[open_]) & (np.abs(rows["at"][at] - wanted.at[open_]) <= within)
+        found[open_[same]] = True
+        open_, at = open_[~same], at[~same] + 1
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- what is in effect
+def window(log: Log, by: str, within: int, base: int, uncovered: Uncovered) -> Window:
+    """The keys that records planned at a settled version are looked up in."""
+    return Window(by, within, tuple(run for run in in_effect(log, base) if run.by == by), uncovered)
+
+
+def in_effect(log: Log, until: int) -> Iterator[KeyRun]:
+    """The objects whose keys count at a settled version, or at the newest checkpoint's, where that is a later one."""
+    if log.base:
+        yield from log.base.keys
+    for number, commit in log.recent(max(until, log.merged)):
+        for task in log.in_effect(commit, until):
+            if keys := task.coverage.keys:
+                yield KeyRun(keys.name, keys.count, keys.by, keys.last, number, _moment(commit.time))
+
+
+def _moment(text: str) -> int:
+    """Milliseconds since 1970; of an entry that says no time, the newest that there is: what it brought is kept."""
+    try:
+        return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return 1 << 60
+
+
+# ---------------------------------------------------------------------------------------------------------------------- conflicts
+def clashing(store: Store, tasks: Sequence[Task], others: Iterable[Task]) -> set[int]:
+    """The tasks of a job that keep a record which one before them keeps, or one of `others`, which are committed since the job's base.
+
+    Keys are compared by ranges of their fingerprints, so that few are held at once. An object of others that is swept by now has been
+    merged: then all of the tasks are dropped and planned again.
+    """
+    ours = [(task.task, task.coverage.keys) for task in tasks if task.coverage.keys]
+    if not ours:
+        return set()
+    by, within = ours[0][1].by, max(keys.within for _, keys in ours)
+    theirs = [keys for task in others if (keys := task.coverage.keys) and keys.by == by]
+    if len(ours) + len(theirs) < 2:
+        return set()
+    mine = [KeyObject(store, keys.name, keys.count) for _, keys in ours]
+    try:
+        all_ = [*(KeyObject(store, keys.name, keys.count) for keys in theirs), *mine]
+        pairs = _pairs(all_, within)
+    except FormatError:
+        if all(store.stat(keys.name) is not None for keys in theirs):
+            raise
+        return {number for number, _ in ours}
+    kept = set(range(len(theirs)))
+    for i in range(len(theirs), len(all_)):
+        if not any(first in kept for first in pairs.get(i, ())):
+            kept.add(i)
+    return {number for i, (number, _) in enumerate(ours, len(theirs)) if i not in kept}
+
+
+HELD = 4 << 20  # rows that are compared at once, about
+
+
+def _pairs(objects: Sequence[KeyObject], within: int) -> dict[int, set[int]]:
+    """Of each object those before it that hold one of its keys, at a time that is not further away."""
+    found = dict[int, set[int]]()
+    total = sum(each.count for each in objects)
+    step = max(1, min(256, 256 * HELD // max(1, total)))
+    for start in range(0, 256, step):
+        end = min(256, start + step)
+        some = [each.rows(int(each.starts()[start]), int(each.starts()[end])) for each in objects]
+        rows = np.concatenate(some)
+        of = np.repeat(np.arange(len(objects)), [len(each) for each in some])
+        order = np.lexsort((rows["at"], rows["low"], rows["high"]))
+        rows, of = rows[order], of[order]
+        for away in range(1, len(rows)):  # ends with the most rows of one key within the time
+            same = (rows["high"][away:] == rows["high"][:-away]) & (rows["low"][away:] == rows["low"][:-away])
+            same &= rows["at"][away:] - rows["at"][:-away] <= within
+            at = np.flatnonzero(same)
+            if not at.size:
+                break
+            pairs = np.unique(np.sort(np.stack([of[at], of[at + away]]), axis=0), axis=1)
+            for first, second in pairs.T.tolist():
+                if first != second:
+                    found.setdefault(second, set()).add(first)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------- merging
+@dataclass(frozen=True)
+class Merge:
+    """Objects that become others: pieces by ranges of fingerprints, without what has left the ledger, and what no record looks up."""
+
+    runs: tuple[KeyRun, ...]
+    uncovered: Uncovered
+    before: int  # keys with an older time leave, where their record was committed `until` then
+    until: int
+    version: int
+    pieces: int
+    id: str
+
+
+ROWS = 2_000_000  # in a merged object: some 200 MB of a task's memory
+LESS = 2  # times as many rows as all smaller groups together may a group have that is merged with them
+
+
+def merge(log: Log, uncovered: Uncovered, made: str, now: int) -> tuple[list[KeyRun], Merge | None]:
+    """The objects that a checkpoint names as they are, and those that it is to merge; None: there are not enough of them."""
+    said = stored(log.deduplicates())
+    runs = [run for run in in_effect(log, log.tip) if said is not None and run.by == said.by]
+    if said is None or not runs:
+        return [], None
+    # Late records find their like: the window of one that comes `within` after newer ones is there, too.
+    before, until = min(now, max(run.last for run in runs)) - 2 * said.within, now - said.within
+    runs = [run for run in runs if run.last >= before or run.time > until]
+    groups = dict[str, list[KeyRun]]()
+    for run in runs:
+        groups.setdefault(_group(run), []).append(run)
+    chosen, total = list[KeyRun](), 0
+    for mine in sorted(groups.values(), key=lambda group: sum(run.count for run in group)):
+        size = sum(run.count for run in mine)
+        if size > max(LESS * total, ROWS // 8) and chosen:
+            break
+        chosen, total = chosen + mine, total + size
+    if len({_group(run) for run in chosen}) < 2:
+        return runs, None
+    pieces = 1 << min(8, max(0, (total - 1) // ROWS).bit_length())
+    stay = [run for run in runs if run not in chosen]
+    return stay, Merge(tuple(chosen), uncovered, before, until, log.tip, pieces, made)
+
+
+def _group(run: KeyRun) -> str:
+    """Merged objects of one id are one group; each other one is a group of its own."""
+    return names.merged_group(run.name) or run.name
+
+
+def merged(store: Store, work: Merge, piece: int) -> KeyRun | None:
+    """Put one piece of merged objects; None: no row is left for it."""
+    paths, tables = dict[tuple[str, str], int](), list[Array]()
+    each = 256 // work.pieces
+    for run in work.runs:
+        one = KeyObject(store, run.name, run.count)
+        starts = one.starts()
+        rows = one.rows(int(starts[piece * each]), int(starts[(piece + 1) * each]))
+        stays = one.counts(rows, run.number, work.uncovered)
+        if run.time <= work.until:
+            stays &= rows["at"] >= work.before
+        rows = rows[stays]
+        if len(rows):
+            numbers = np.array([paths.setdefault(path, len(paths)) for path in one.paths], "<u4")
+            rows = rows.copy()
+            rows["part"] = numbers[rows["part"]]
+            tables.append(rows)
+    if not tables:
+        return None
+    rows = sorted_rows(tables)
+    name = names.merged_keys(work.version, work.id, piece)
+    store.put(name, laid_out(rows, [*paths]))
+    return KeyRun(name, len(rows), work.runs[0].by, int(rows["at"].max()), work.version, max(run.time for run in work.runs))
+
+
+def sorted_rows(tables: Sequence[Array]) -> Array:
+    """All rows in the order in which an object has them."""
+    rows = np.concatenate([np.zeros(0, ROW), *tables])
+    return rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]

@@ -1,0 +1,139 @@
+"""Records of a topic of which one of the same key was kept are left out: the window of a job, and what its attempts keep.
+
+An attempt looks its records up in the window of the job's base, and in what it has kept itself. What other tasks of the job keep, and
+what was committed since the base, is compared before the commit (`coverage.keys.clashing`): a task that has a key of theirs is dropped
+whole, and its ranges are planned again, on a base at which that key is known. So no decision is made twice, and none by memory alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from quire.commit import names
+from quire.commit.entries import Keys
+from quire.commit.log import Log
+from quire.coverage import keys
+from quire.coverage.deduplicate import Deduplicate, Prints, stored
+from quire.coverage.fold import fold
+from quire.coverage.known_keys import OwnKeys, held, rows_of
+from quire.engine.attempt import Attempt
+from quire.errors import RefusedError, UsageError
+from quire.sources.kafka.deduplicate import check_column, of_values, prints
+from quire.sources.kafka.records import FolderOutput, Loading, QuarantinedMessage
+
+Array = npt.NDArray[Any]
+Made = tuple[list[FolderOutput], list[QuarantinedMessage]]
+
+
+def windowed(loading: Loading, log: Log, base: int) -> Loading:
+    """With the window that records planned at a settled version are looked up in, where the call or the destination wants it."""
+    said = loading.deduplicate or stored(log.deduplicates())
+    if said is None or not said.by:
+        return loading
+    until = max(base, log.merged)
+    window = keys.window(log, said.by, said.within, base, fold(log, until).uncovered)
+    return dataclasses.replace(loading, deduplicate=said, window=window)
+
+
+class Kept:
+    """The records that an attempt keeps; of the others it counts those that it leaves out."""
+
+    def __init__(self, attempt: Attempt, window: keys.Window) -> None:
+        self.attempt, self.window = attempt, window
+        self.known, self.own = held(attempt.store, window), OwnKeys()
+        self.paths = dict[tuple[str, str], int]()
+        self.part = 0
+
+    def of(self, path: str, version: str) -> None:
+        """The next records are of this partition."""
+        self.part = self.paths.setdefault((path, version), len(self.paths))
+
+    def made(self, loading: Loading, records: pa.RecordBatch) -> Made:
+        """A batch's output without records that are known, and those that were quarantined: of these no key is kept."""
+        wanted, offsets = prints(self.window.by, records), records.column("offset").to_numpy()
+        left, parts, quarantined, kept = np.flatnonzero(~self._known(wanted)), list[FolderOutput](), list[QuarantinedMessage](), 0
+        while len(left):
+            first = _first(wanted, left, self.window.within)
+            made, wrong = loading.made(_rows(records, left[first]))
+            taken = left[first][~_are(offsets[left[first]], wrong)]
+            self._keep(wanted, offsets, taken)
+            parts, quarantined, kept = parts + made, quarantined + wrong, kept + len(taken)
+            left = left[~first]
+            if wrong and len(left):
+                left = left[~self.own.known(wanted.take(left), self.window.within)]
+                # Where the first of a key is quarantined, the next one may be, too: those that are not taken do not stand for others.
+                wrong = loading.made(_rows(records, left))[1] if len(left) else []
+                quarantined, left = quarantined + wrong, left[~_are(offsets[left], wrong)]
+            else:
+                left = left[:0]
+        self.attempt.tally.duplicates += records.num_rows - kept - len(quarantined)
+        return parts, quarantined
+
+    def rows(self, made: pa.RecordBatch, records: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+        """The rows that a decoder has made without those of records that are known; `places`: of each row its record's."""
+        column = Deduplicate(self.window.by).column
+        if column not in made.schema.names:
+            return made  # no record has a value there
+        try:
+            check_column(column, made.schema)
+        except UsageError as e:
+            raise RefusedError(str(e)) from None
+        of = np.array(places, np.int64)
+        wanted = of_values(made.column(column), records.column("timestamp").take(pa.array(of)))
+        left = np.flatnonzero(~self._known(wanted))
+        stays = left[_first(wanted, left, self.window.within)]
+        self._keep(wanted, records.column("offset").to_numpy()[of], stays)
+        self.attempt.tally.duplicates += made.num_rows - len(stays)
+        return _rows(made, stays)
+
+    def finish(self) -> Keys | None:
+        """Put the keys of what was kept into an object beside the segment; None: no record has any."""
+        found, attempt = self.own.all(), self.attempt
+        if not len(found):
+            return None
+        name = names.keys(attempt.work.head.job, attempt.task, attempt.id)
+        attempt.store.put(name, keys.laid_out(found, [*self.paths]))
+        return Keys(name=name, count=len(found), by=self.window.by, within=self.window.within, last=int(found["at"].max()))
+
+    def _known(self, wanted: Prints) -> Array:
+        return self.known.known(self.window, wanted) | self.own.known(wanted, self.window.within)
+
+    def _keep(self, wanted: Prints, offsets: Array, rows: Array) -> None:
+        rows = rows[wanted.told[rows]]
+        self.own.add(rows_of(wanted.take(rows), offsets[rows], self.part))
+
+
+def _rows(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
+    return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+
+
+def _are(offsets: Array, quarantined: Sequence[QuarantinedMessage]) -> Array:
+    return np.isin(offsets, np.array([record.offset for record in quarantined], np.int64))
+
+
+def _first(wanted: Prints, rows: Array, within: int) -> Array:
+    """Which of the rows of a batch have no row of their key before them that is taken, at a time that is near enough."""
+    found = np.ones(len(rows), np.bool_)
+    told = np.flatnonzero(wanted.told[rows])
+    high, low = wanted.high[rows[told]], wanted.low[rows[told]]
+    order = np.lexsort((low, high))  # rows of one key stay in their order
+    same = (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])
+    taken = defaultdict[int, list[int]](list)
+    groups = np.cumsum(np.concatenate([[True], ~same]))
+    several = np.concatenate([same, [False]]) | np.concatenate([[False], same]) if len(told) else np.zeros(0, np.bool_)
+    for group, place in zip(groups[: len(told)][several].tolist(), told[order[several]].tolist(), strict=True):
+        at, times = int(wanted.at[rows[place]]), taken[group]
+        i = bisect_left(times, at - within)
+        if i < len(times) and times[i] <= at + within:
+            found[place] = False
+        else:
+            insort(times, at)
+    return found
