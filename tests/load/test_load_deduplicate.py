@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import MANY, refused
+from gathering import refused
 from loading import load, topic
 from quire.commit.log import Log
 from quire.coverage import checkpoint, keys
@@ -35,6 +35,10 @@ NOON = 1_790_000_000_000
 def kafka() -> Iterator[Mock]:
     with mock(brokers=1) as cluster:
         yield cluster
+
+
+def there(dest: Path) -> Any:
+    return connect(f"file://{dest}", None)
 
 
 def kept(dest: Path) -> list[dict[str, Any]]:
@@ -87,6 +91,7 @@ def test_a_key_that_comes_again_within_the_time_is_left_out_and_counted(kafka: M
     assert report.as_dict()["duplicates"] == report.duplicates
     assert report.records == len(places)
     assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
+    assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
     assert quire.Ledger(tmp_path).verify().ok
 
 
@@ -126,7 +131,15 @@ def test_an_empty_key_is_a_key(kafka: Mock, tmp_path: Path) -> None:
 
 
 def test_the_last_header_of_a_name_tells_it(kafka: Mock, tmp_path: Path) -> None:
-    sent = [[("id", b"1")], [("id", b"2"), ("id", b"1")], [("id", b"1"), ("id", b"2")], [("other", b"1")], None, [("id", None)], [("id", None)]]
+    sent = [
+        [("id", b"1")],
+        [("id", b"2"), ("id", b"1")],
+        [("id", b"1"), ("id", b"2")],
+        [("other", b"1")],
+        (),
+        [("id", None)],
+        [("id", None)],
+    ]
     name = topic(kafka, 1, [Record(b"v", b"k", headers=each, timestamp=NOON) for each in sent])
 
     def last(record: dict[str, Any]) -> Any:
@@ -214,7 +227,7 @@ def test_tasks_that_keep_one_key_are_told_apart_and_the_rest_is_read_again(kafka
     hold(kafka, name, tmp_path, 2 * HOUR)
     assert report.records + report.duplicates == 4_000
     assert report.records == 50
-    commits = list(Log(connect(str(tmp_path), None)).refresh().commits())
+    commits = list(Log(there(tmp_path)).refresh().commits())
     assert any(commit.dropped for _, commit in commits)
     assert len(commits) < 30
     assert quire.Ledger(tmp_path).verify().ok
@@ -281,7 +294,7 @@ def test_a_change_is_told_once(kafka: Mock, tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------------------- merged
 def merge(dest: Path) -> None:
-    checkpoint.write(quire.LocalRunner(), str(dest), None, connect(str(dest), None))
+    checkpoint.write(quire.LocalRunner(), f"file://{dest}", None, there(dest))
 
 
 def objects(dest: Path) -> set[str]:
@@ -296,11 +309,11 @@ def test_merged_keys_are_known_as_those_of_tasks(kafka: Mock, tmp_path: Path, mo
         kafka.produce(name, drawn(200, 60, seed))
         only(kafka, name, tmp_path)
         merge(tmp_path)
-        log = Log(connect(str(tmp_path), None)).refresh()
+        log = Log(there(tmp_path)).refresh()
         assert log.base is not None
         assert any("00000000" in run.name for run in log.base.keys)
         hold(kafka, name, tmp_path, 2 * HOUR)
-        assert checkpoint.sweep(connect(str(tmp_path), None), 0.0) >= 0
+        assert checkpoint.sweep(there(tmp_path), 0.0) >= 0
         assert quire.Ledger(tmp_path).verify().ok
     kafka.produce(name, drawn(200, 60, 7))
     only(kafka, name, tmp_path)
@@ -322,7 +335,7 @@ def test_merged_keys_of_what_is_forgotten_are_gone(kafka: Mock, tmp_path: Path) 
 
 
 def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path: Path) -> None:
-    name, store = topic(kafka, 1), connect(str(tmp_path), None)
+    name, store = topic(kafka, 1), there(tmp_path)
     for i in range(3):
         kafka.produce(name, [Record(b"%d" % j, b"k%d" % j, timestamp=NOON) for j in range(i, i + 3)])
         only(kafka, name, tmp_path)
@@ -341,7 +354,7 @@ def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path:
     assert len(objects(tmp_path)) == 1
 
 
-def test_keys_leave_once_no_record_looks_them_up(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_leave_once_no_record_looks_them_up(kafka: Mock, tmp_path: Path) -> None:
     """Both must be long ago: the record's time, and the commit; and a time far ahead makes nothing older than it is."""
     name = topic(kafka, 1, [Record(b"old", b"old", timestamp=NOON - 100 * HOUR)])
     only(kafka, name, tmp_path)
@@ -349,17 +362,14 @@ def test_keys_leave_once_no_record_looks_them_up(kafka: Mock, tmp_path: Path, mo
     only(kafka, name, tmp_path)
 
     def left(now: int) -> int:
-        log = Log(connect(str(tmp_path), None)).refresh()
-        from quire.coverage.fold import fold
-
-        stay, work = keys.merge(log, fold(log).uncovered, "0" * 12, now)
-        made = [keys.merged(connect(str(tmp_path), None), work, piece) for piece in range(work.pieces)] if work else []
+        log = Log(there(tmp_path)).refresh()
+        stay, work = keys.merge(log, "0" * 12, now)
+        made = [keys.merged(there(tmp_path), work, piece) for piece in range(work.pieces)] if work else []
         return sum(run.count for run in [*stay, *filter(None, made)])
 
-    committed = max(run.time for run in keys.in_effect(Log(connect(str(tmp_path), None)).refresh(), 10**6))
+    committed = max(run.time for run in keys.in_effect(Log(there(tmp_path)).refresh(), 10**6))
     assert left(committed) == 3
     assert left(committed + 3 * HOUR) == 2  # the old record leaves; the others are as new as the clock, at least
-    del monkeypatch
 
 
 # ------------------------------------------------------------------------------------------------------------------- what is wrong
@@ -416,4 +426,3 @@ def test_keys_that_are_damaged_or_gone_are_said_and_nothing_is_loaded(kafka: Moc
     assert len(kept(tmp_path)) == 1
     path.write_bytes(data)
     assert only(kafka, name, tmp_path).duplicates == 1
-    assert MANY > 1

@@ -104,7 +104,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         said=said, filled=filling[0] if filling else 0, holds=log.holds(), by_content=log.by_content(), target=log.target(),
         on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
         frozen=log.frozen(), source=log.source(), reads=log.reads(), writes=log.writes(),
-        deduplicates=log.deduplicates(), keys=_keys(runner, url, options, log, folded, made),
+        deduplicates=log.deduplicates(), keys=_keys(runner, url, options, log, made),
         transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), away=retire.away(log), retired=retire.retired(log),
         superseding=tuple(each.number for each in retire.superseding(log)),
@@ -248,9 +248,9 @@ def _with_folders(rows: pa.Table, folders: dict[str, str]) -> pa.Table:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ keys
-def _keys(runner: Runner, url: str, options: Any, log: Log, folded: Fold, made: str) -> tuple[KeyRun, ...]:
+def _keys(runner: Runner, url: str, options: Any, log: Log, made: str) -> tuple[KeyRun, ...]:
     """The objects whose keys count: those that stay as they are, and what becomes of many small ones."""
-    stay, work = keys.merge(log, folded.uncovered, made, int(time.time() * 1000))
+    stay, work = keys.merge(log, made, int(time.time() * 1000))
     if work is None:
         return tuple(stay)
     found = _answers(runner.run(functools.partial(_merge_keys, url, options, work), list(range(work.pieces))))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from quire.commit import names
 from quire.commit.checkpoints import KeyRun
-from quire.commit.entries import Task
+from quire.commit.entries import Task, Uncover
 from quire.commit.log import Log
 from quire.coverage.deduplicate import Prints, stored
 from quire.coverage.uncovered import Uncovered
@@ -171,9 +172,9 @@ def matching(rows: Array, wanted: Prints, within: int) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------------------- what is in effect
-def window(log: Log, by: str, within: int, base: int, uncovered: Uncovered) -> Window:
+def window(log: Log, by: str, within: int, base: int) -> Window:
     """The keys that records planned at a settled version are looked up in."""
-    return Window(by, within, tuple(run for run in in_effect(log, base) if run.by == by), uncovered)
+    return Window(by, within, tuple(run for run in in_effect(log, base) if run.by == by), out_of_effect(log, base))
 
 
 def in_effect(log: Log, until: int) -> Iterator[KeyRun]:
@@ -184,6 +185,16 @@ def in_effect(log: Log, until: int) -> Iterator[KeyRun]:
         for task in log.in_effect(commit, until):
             if keys := task.coverage.keys:
                 yield KeyRun(keys.name, keys.count, keys.by, keys.last, number, _moment(commit.time))
+
+
+def out_of_effect(log: Log, until: int) -> Uncovered:
+    """What has left the ledger since the newest checkpoint, up to that version: also with the data files that a task has removed."""
+    found = defaultdict[str, list[tuple[int, Uncover]]](list)
+    for number, commit in log.recent(max(until, log.merged)):
+        for task in log.in_effect(commit, until):
+            for uncover in task.coverage.uncovers:
+                found[uncover.path].append((number, uncover))
+    return Uncovered((path, tuple(each)) for path, each in found.items())
 
 
 def _moment(text: str) -> int:
@@ -269,7 +280,7 @@ ROWS = 2_000_000  # in a merged object: some 200 MB of a task's memory
 LESS = 2  # times as many rows as all smaller groups together may a group have that is merged with them
 
 
-def merge(log: Log, uncovered: Uncovered, made: str, now: int) -> tuple[list[KeyRun], Merge | None]:
+def merge(log: Log, made: str, now: int) -> tuple[list[KeyRun], Merge | None]:
     """The objects that a checkpoint names as they are, and those that it is to merge; None: there are not enough of them."""
     said = stored(log.deduplicates())
     runs = [run for run in in_effect(log, log.tip) if said is not None and run.by == said.by]
@@ -291,7 +302,7 @@ def merge(log: Log, uncovered: Uncovered, made: str, now: int) -> tuple[list[Key
         return runs, None
     pieces = 1 << min(8, max(0, (total - 1) // ROWS).bit_length())
     stay = [run for run in runs if run not in chosen]
-    return stay, Merge(tuple(chosen), uncovered, before, until, log.tip, pieces, made)
+    return stay, Merge(tuple(chosen), out_of_effect(log, log.tip), before, until, log.tip, pieces, made)
 
 
 def _group(run: KeyRun) -> str:

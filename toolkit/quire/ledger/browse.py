@@ -177,7 +177,8 @@ def commits(ledger: Pages, last: int | None) -> list[tuple[Any, ...]]:
         written, removed, stats = sum(len(t.data_files) for t in tasks), sum(len(t.coverage.removes) for t in tasks), added(tasks)
         rows.append(
             (number, commit.verb, commit.time, stats.files_in, files_out(commit, tasks), stats.quarantined, written, removed, live,
-             sum(f.records for t in tasks for f in t.data_files), stats.bytes_in, stats.lost, commit.why)
+             sum(f.records for t in tasks for f in t.data_files), stats.bytes_in, stats.lost, stats.duplicates,
+             commit.why)
         )  # fmt: skip
         if len(rows) == last:
             break

@@ -66,7 +66,7 @@ TABLES: Mapping[str, pa.Schema] = {
     "splits": _ROW,
     "reasons": _schema("reason #files #tries example"),
     "commits": _schema(
-        "#version verb time #files #forgotten #quarantined #written #removed #data_files #records #bytes #lost note"
+        "#version verb time #files #forgotten #quarantined #written #removed #data_files #records #bytes #lost #duplicates note"
     ),
     "unprocessed": SPLITS,
     "unprocessed and changed": TOLD,

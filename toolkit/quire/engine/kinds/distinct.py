@@ -22,7 +22,6 @@ from quire.commit.entries import Keys
 from quire.commit.log import Log
 from quire.coverage import keys
 from quire.coverage.deduplicate import Deduplicate, Prints, stored
-from quire.coverage.fold import fold
 from quire.coverage.known_keys import OwnKeys, held, rows_of
 from quire.engine.attempt import Attempt
 from quire.errors import RefusedError, UsageError
@@ -38,9 +37,7 @@ def windowed(loading: Loading, log: Log, base: int) -> Loading:
     said = loading.deduplicate or stored(log.deduplicates())
     if said is None or not said.by:
         return loading
-    until = max(base, log.merged)
-    window = keys.window(log, said.by, said.within, base, fold(log, until).uncovered)
-    return dataclasses.replace(loading, deduplicate=said, window=window)
+    return dataclasses.replace(loading, deduplicate=said, window=keys.window(log, said.by, said.within, base))
 
 
 class Kept:
