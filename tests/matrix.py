@@ -462,6 +462,7 @@ PIPELINES = {
         Pipeline("write", "write", few, writes),
         Pipeline("load", "load", loads.fill, loads.once, grows=True),
         Pipeline("loads", "load", loads.fill, loads.again, grows=True),
+        Pipeline("distinct loads", "distinct", loads.fill, loads.distinct, grows=True),
         Pipeline("table insert", "", few, tables.calls(*tables.INSERTS), OF_TABLES, states=tables.states(*tables.INSERTS)),
         Pipeline("table upsert", "", few, tables.calls(*tables.UPSERTS), OF_TABLES, states=tables.states(*tables.UPSERTS)),
         Pipeline("table delete", "", few, tables.calls(*tables.DELETES), OF_TABLES, states=tables.states(*tables.DELETES)),

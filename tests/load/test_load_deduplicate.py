@@ -9,6 +9,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def hold(cluster: Mock, name: str, dest: Path, within: int, key: Any = lambda re
             times[key(there[place])].append(there[place]["at"])
     for of in times.values():
         of.sort()
-        assert all(b - a > within for a, b in zip(of, of[1:], strict=False)), "two of one key are there"
+        assert all(b - a > within for a, b in pairwise(of)), "two of one key are there"
     for place in there.keys() - set(places):
         wanted = there[place]
         assert any(abs(wanted["at"] - at) <= within for at in times[key(wanted)]), f"{place} is lost"

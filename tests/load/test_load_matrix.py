@@ -190,7 +190,9 @@ def test_a_leader_that_has_lost_records_ends_the_attempt(world: World) -> None:
     "case",
     [
         *cases(["load"], ["rename"], ["hdfs"]),
+        *cases(["distinct loads"], ["rename"], ["hdfs"]),
         *(pytest.param(case, marks=pytest.mark.nightly) for case in cases(["loads"], ["rename"], ["hdfs"])),
+        *(pytest.param(case, marks=ON_S3) for case in cases(["distinct loads"], ["upload"], ["s3", "azure"])),
         *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["upload"], ["s3"])),
         *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["rename_v2"], ["objects"])),
     ],
@@ -212,6 +214,13 @@ def test_races_of_loaders(first: int) -> None:
     """Two or three at once, on one job or on overlapping ones, beside verbs of the ledger, while topics grow and shrink."""
     for number in range(first, first + (24 if first else 5)):
         races.play(load_races.draw(number, FITTING))
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.services) for n in (10, 34))])
+def test_races_of_loaders_that_leave_out_what_is_known(first: int) -> None:
+    """Of two loaders that keep the same key one drops that work, and knows the key at its next try."""
+    for number in range(first, first + (24 if first else 5)):
+        races.play(load_races.draw(number, FITTING, "distinct"))
 
 
 def test_races_of_loaders_are_in_the_matrix() -> None:

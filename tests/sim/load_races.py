@@ -19,20 +19,23 @@ OF_LOADS: dict[str, float] = {
 _VERBS = {kind: odds for kind, odds in OF_VERBS.items() if kind != "purge"}  # of a topic nobody deletes single records
 
 
-def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
-    """A race of that seed."""
-    rng = random.Random(f"load {seed}")
+def draw(seed: int, fitting: Sequence[tuple[By, Kind]], transform: str = "load") -> Race:
+    """A race of that seed; "distinct": of loaders that leave out what is known by its key, which nobody forgets."""
+    rng = random.Random(f"{transform} {seed}")
     by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
     odds = OF_LOADS if rng.random() < 0.65 else _VERBS
+    odds = {kind: n for kind, n in odds.items() if kind != "forget"} if transform == "distinct" else odds
     faulty, drivers = rng.random() < 0.4, []
     for name in "ABC"[: rng.choice((2, 2, 3))]:
         steps = tuple(_step(rng, odds) for _ in range(rng.choice((1, 1, 2))))
         drivers.append(troubled(rng, kind, name, steps, faulty))
-    begun = (Step("run", target=9_000),) if odds is _VERBS or rng.random() < 0.5 else ()
+    begun = (Step("run", target=9_000),) if "run" not in odds or odds is _VERBS or rng.random() < 0.5 else ()
     changes = ("produce", "produce", "abort", "open", "end", "compact", "retain", "retain", "grow")
     edits = tuple((rng.randint(2, 60), rng.randrange(14), rng.choice(changes)) for _ in range(rng.randint(0, 6)))
     expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
-    return Race(seed, "load", by, kind, tuple(drivers), edits, rng.choice((0.0, 0.5, 0.9, 0.97)), rng.random() < 0.3, expires, begun=begun)
+    return Race(
+        seed, transform, by, kind, tuple(drivers), edits, rng.choice((0.0, 0.5, 0.9, 0.97)), rng.random() < 0.3, expires, begun=begun
+    )
 
 
 def _step(rng: random.Random, odds: dict[str, float]) -> Step:

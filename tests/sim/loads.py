@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import quire
-from sim.topics import CLUSTER, SERVERS, TOPICS
+from quire.coverage import checkpoint
+from quire.storage import connect
+from sim.topics import CLUSTER, SERVERS, TOPICS, WITHIN
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ASKED", "again", "checked", "fill", "happens", "load", "once", "path"]
+__all__ = ["ASKED", "DISTINCT", "again", "checked", "distinct", "fill", "happens", "load", "once", "path"]
 
 ASKED = f"kafka://{SERVERS}/events,bound,short"
 HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
+DISTINCT: dict[str, Any] = {"deduplicate": "key", "within": WITHIN / 1000}
 NAMES = ["topic", "partition", "offset", "key", "value"]
 
 
@@ -96,6 +99,23 @@ def again(_: str, dest: str, committer: str) -> None:
         ledger.retry(ASKED, function=checked(repaired=True), committer=committer, max_quarantined=1000, **HERE)
     ledger.compact("20000 B", committer=committer, **HERE)
     ledger.expire()
+
+
+def distinct(_: str, dest: str, committer: str) -> None:
+    """The same with what is known by its key left out; keys are merged in between, and again at the end."""
+    if not TOPICS.age:
+        load(dest, committer, until={("events", 0): 5, ("short", 0): 5, ("bound", 0): 3}, **DISTINCT)
+        load(dest, committer, until={("events", 0): 6, ("short", 0): 6, ("bound", 0): 4}, **DISTINCT)
+        wave()
+    checkpoint.write(quire.LocalRunner(), dest, None, connect(dest, None))
+    load(dest, committer, **DISTINCT)
+    ledger = quire.Ledger(dest)
+    if "retry" not in set(ledger.inspect.history()["verb"]):
+        ledger.retry(ASKED, function=checked(repaired=True), committer=committer, max_quarantined=1000, **HERE)
+    ledger.compact("20000 B", committer=committer, **HERE)
+    checkpoint.write(quire.LocalRunner(), dest, None, connect(dest, None))
+    TOPICS.produce("events", 1, b"again", b"longer", b"event 1")
+    load(dest, committer)
 
 
 def happens(change: str, i: int, edition: int) -> None:

@@ -23,7 +23,7 @@ from sim import loads
 from sim.drivers import Scheduler
 from sim.kinds import Kind
 from sim.ways import By, Finding, same
-from sim.witness import Deletions, Log, Observer, Tree, check, forget_all
+from sim.witness import OF_TOPICS, Deletions, Log, Observer, Tree, check, forget_all
 from sim.world import DEST, SOURCE, Actor, Crash, Endless, World
 
 SOURCES: list[tuple[str, ...]] = [
@@ -77,7 +77,9 @@ class Driver:
 
 @dataclass(frozen=True)
 class Race:
-    """All that decides a run, but for random ids. `transform` "records" stands for a function that rejects some, "load" for topics."""
+    """All that decides a run, but for random ids. `transform` "records" stands for a function that rejects some, "load" for topics,
+    "distinct" for topics of which what is known by its key is left out.
+    """
 
     seed: int
     transform: str
@@ -192,8 +194,9 @@ def _act(race: Race, world: World, step: Step) -> None:
     taken = "take" if step.flush else "hold"
     options = here | allowed | {"target_size": size, "on_append": race.on_append, "on_change": race.on_change, "partial_lines": taken}
     options |= {"max_files": step.most} if step.most else {}
-    if step.kind == "run" and race.transform == "load":
-        loads.load(world.dest, race.by.name, target_size=size, **({"max_bytes": f"{step.size} B"} if step.size else {}))
+    if step.kind == "run" and race.transform in OF_TOPICS:
+        said = loads.DISTINCT if race.transform == "distinct" else {}
+        loads.load(world.dest, race.by.name, target_size=size, **({"max_bytes": f"{step.size} B"} if step.size else {}), **said)
     elif step.kind == "run" and race.transform == "records":
         quire.process(
             source, world.dest, function(), split="lines", split_size=f"{step.size} B", format="lines", function_version="1", **options
@@ -223,16 +226,16 @@ def _act(race: Race, world: World, step: Step) -> None:
 
 def _verb(race: Race, ledger: quire.Ledger, step: Step, here: dict[str, Any]) -> None:
     if step.kind == "forget":
-        ledger.forget(step.path if race.transform == "load" else f"{SOURCE}{step.path}", **here)
+        ledger.forget(step.path if race.transform in OF_TOPICS else f"{SOURCE}{step.path}", **here)
     elif step.kind == "compact":
         ledger.compact(f"{step.target} B", **here)
     elif step.kind == "purge":
         derived = race.transform == "records"
         ledger.purge_sources(f"{SOURCE}{step.path}", dry_run=False, min_age=0, derived=derived, spark=here["spark"])
     elif step.kind == "retry":
-        repaired = {"records": function, "load": loads.checked}.get(race.transform)
+        repaired = {"records": function, "load": loads.checked, "distinct": loads.checked}.get(race.transform)
         ledger.retry(
-            loads.ASKED if race.transform == "load" else SOURCE,
+            loads.ASKED if race.transform in OF_TOPICS else SOURCE,
             function=repaired(step.repaired) if repaired else None,
             max_quarantined=1000,
             **here,
@@ -257,7 +260,7 @@ def _edit(race: Race, world: World, tree: Tree) -> Callable[[], None]:
         for edition, (wait, i, change) in enumerate(race.edits, 1):
             for _ in range(wait):
                 store.stat("clock")  # time passes
-            if race.transform == "load":
+            if race.transform in OF_TOPICS:
                 loads.happens(change, i, edition)
                 continue
             name = f"d{i % 3}/f{i:02}"
@@ -289,7 +292,7 @@ def once(race: Race) -> World:
     forget_all()
     world, tree = World(race.seed, kind=race.kind), Tree()
     world.split_listings = race.split_listings
-    if race.transform == "load":
+    if race.transform in OF_TOPICS:
         loads.fill()
     else:
         for i in range(FILES):

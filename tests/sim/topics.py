@@ -29,6 +29,14 @@ PATIENCE = 1_000  # requests in a row that bring nothing
 RECORD, ABORTED, MARKER, OPEN = "record", "aborted", "marker", "open"
 
 
+WITHIN = 3_000_000  # milliseconds in which a record of the same key is left out, where that is asked for
+
+
+def moment(offset: int) -> int:
+    """The time of a record, in milliseconds since 1970."""
+    return 1_000_000 * offset
+
+
 class Place(NamedTuple):
     topic: str
     partition: int
@@ -141,10 +149,14 @@ TOPICS = Topics()
 
 
 # --------------------------------------------------------------------------------------------------------------- what must hold
-def check(there: Mapping[str, bytes], live: Iterable[str], rows: Mapping[str, list[dict[str, Any]]], rows_of: Any, whole: bool) -> None:
+def check(
+    there: Mapping[str, bytes], live: Iterable[str], rows: Mapping[str, list[dict[str, Any]]], rows_of: Any, whole: bool,
+    within: int | None = None,
+) -> None:  # fmt: skip
     """Each offset is covered once; what readers may see of it lies in the files once, or is quarantined, or was removed before it was read.
 
-    `whole`: nothing that is stable by now is left.
+    `whole`: nothing that is stable by now is left. `within`: of records of one key that are so near one another in time one is there, and
+    stands for those that are not.
     """
     found = Counter((Place(r["topic"], r["partition"], r["offset"]), r["key"], r["value"]) for name in live for r in rows_of(there[name]))
     done = set[Place]()
@@ -174,8 +186,20 @@ def check(there: Mapping[str, bytes], live: Iterable[str], rows: Mapping[str, li
         entry = must.pop(place, None)
         assert entry is not None, f"{place} is in the files, and the ledger does not say that it is done, or nobody may see it"
         assert (entry.key, entry.value) == (key, value), f"{place} is there with another content"
+    if within is not None:
+        kept = [place for place, _, _ in found]
+        for i, place in enumerate(kept):
+            twice = [other for other in kept[:i] if _same(place, other, within)]
+            assert not twice, f"{place} and {twice} have one key"
+        must = {place: entry for place, entry in must.items() if not any(_same(place, other, within) for other in kept)}
     lost = set(must) - TOPICS.compacted
     assert not lost, f"done, by the ledger, and not in the files: {sorted(lost)}"
+
+
+def _same(one: Place, other: Place, within: int) -> bool:
+    """Whether two records have one key, and are near enough to one another."""
+    keys = TOPICS.ever[one].key, TOPICS.ever[other].key
+    return keys[0] is not None and keys[0] == keys[1] and abs(moment(one.offset) - moment(other.offset)) <= within
 
 
 def _check_row(row: dict[str, Any], places: set[Place]) -> None:
@@ -222,7 +246,7 @@ class _Message:
         return None
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 1_000 * self._place[2]
+        return 1, moment(self._place[2])
 
 
 class _Consumer:
