@@ -20,6 +20,7 @@ import pytest
 import quire
 from gathering import refused
 from loading import load, topic
+from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage import checkpoint, keys
 from quire.engine import loader
@@ -304,7 +305,8 @@ def objects(dest: Path) -> set[str]:
 
 def test_merged_keys_are_known_as_those_of_tasks(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "ROWS", 40)
-    name = topic(kafka, 3, drawn(200, 60))
+    monkeypatch.setattr(keys, "LESS", 100)
+    name, merged = topic(kafka, 3, drawn(200, 60)), set[str]()
     only(kafka, name, tmp_path)
     for seed in range(2, 7):
         kafka.produce(name, drawn(200, 60, seed))
@@ -312,13 +314,15 @@ def test_merged_keys_are_known_as_those_of_tasks(kafka: Mock, tmp_path: Path, mo
         merge(tmp_path)
         log = Log(there(tmp_path)).refresh()
         assert log.base is not None
-        assert any("00000000" in run.name for run in log.base.keys)
+        merged |= {run.name for run in log.base.keys if names.merged_group(run.name)}
         hold(kafka, name, tmp_path, 2 * HOUR)
         assert checkpoint.sweep(there(tmp_path), 0.0) >= 0
         assert quire.Ledger(tmp_path).verify().ok
     kafka.produce(name, drawn(200, 60, 7))
     only(kafka, name, tmp_path)
     hold(kafka, name, tmp_path, 2 * HOUR)
+    assert len({names.merged_group(each) for each in merged}) > 1
+    assert len(merged) > len({names.merged_group(each) for each in merged}), "no group has several pieces"
 
 
 def test_merged_keys_of_what_is_forgotten_are_gone(kafka: Mock, tmp_path: Path) -> None:

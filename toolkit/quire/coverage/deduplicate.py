@@ -56,4 +56,4 @@ class Prints(NamedTuple):
 
     def take(self, rows: npt.NDArray[Any]) -> Prints:
         """Those of some records."""
-        return Prints(*(each[rows] for each in self))
+        return Prints(self.high[rows], self.low[rows], self.at[rows], self.told[rows])

@@ -10,8 +10,9 @@ each at least twice as large as the next one, so that there are few of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +29,23 @@ OPENED = 16  # objects that are asked for at once
 
 
 class _Level(NamedTuple):
-    """The heads of some objects' keys: those of range r are [starts[r], starts[r + 1]), sorted, each with the number of its object."""
+    """The heads of some objects' keys: those of range r are [starts[r], starts[r + 1]), sorted, each with the number of its object.
+
+    Merged objects have ranges of their own: then there is one number for each range.
+    """
 
     starts: Array
     heads: Array
     objects: Array
+    apart: bool
+
+    def of(self, r: int, at: Array) -> Array:
+        """The objects of some heads of a range."""
+        return np.repeat(self.objects[r], len(at)) if self.apart else self.objects[int(self.starts[r]) + at]
+
+    def each(self) -> Array:
+        """The objects of all heads."""
+        return np.repeat(self.objects, np.diff(self.starts)) if self.apart else self.objects
 
 
 class KnownKeys:
@@ -62,28 +75,24 @@ class KnownKeys:
             self.levels[-2:] = [_together(self.levels[-2:])]
 
     def known(self, window: Window, wanted: Prints) -> Array:
-        """Which records of the fingerprints are in the window: one of their key was kept, at a time that is near enough."""
+        """Which of the fingerprints, in their order, are in the window, at a time that is near enough."""
         found = np.zeros(len(wanted.high), np.bool_)
-        order = np.argsort(wanted.high)
-        order = order[wanted.told[order]]
-        candidates = dict[int, list[Array]]()
-        cuts = wanted.high[order].searchsorted(np.arange(RANGES, dtype=np.uint64) << np.uint64(56))
-        heads = heads_of(wanted.high)[order]
-        for level in self.levels:
-            for places, objects in _hits(level, heads, [*cuts.tolist(), len(order)]):
-                for number in np.unique(objects).tolist():
-                    candidates.setdefault(number, []).append(order[places[objects == number]])
+        open_ = np.flatnonzero(wanted.told)
+        high = wanted.high[open_]
+        cuts = [*high.searchsorted(np.arange(RANGES, dtype=np.uint64) << np.uint64(56)).tolist(), len(high)]
+        hits = [hit for level in self.levels for hit in _hits(level, heads_of(high), cuts)]
+        if not hits:
+            return found
+        places, objects = open_[np.concatenate([places for places, _ in hits])], np.concatenate([objects for _, objects in hits])
+        order = np.lexsort((places, objects))
+        places, objects = places[order], objects[order]
         numbers = {run.name: run.number for run in window.runs}
-        for number, some in candidates.items():
-            one, places = self.objects[number], np.unique(np.concatenate(some))
-            if one.name not in numbers:
-                continue
-            places = places[~found[places]]
-            places = places[np.argsort(wanted.high[places], kind="stable")]
-            for rows, mine in one.among(wanted.high[places]) if len(places) else ():
-                counting = rows[one.counts(rows, numbers[one.name], window.uncovered)]
-                here = places[mine]
-                found[here] |= matching(counting, wanted.take(here), window.within)
+        for some in np.split(np.arange(len(places)), np.flatnonzero(np.diff(objects)) + 1):
+            one, mine = self.objects[int(objects[some[0]])], np.unique(places[some])
+            mine = mine[~found[mine]]
+            for rows, which in one.among(wanted.high[mine]) if len(mine) else ():
+                here = mine[which]
+                found[here] |= matching(one.counting(rows, numbers[one.name], window.uncovered), wanted.take(here), window.within)
         return found
 
 
@@ -103,41 +112,46 @@ def _hits(level: _Level, heads: Array, cuts: Sequence[int]) -> Iterable[tuple[Ar
             same = there[at] == wanted[open_]
             open_, at = open_[same], at[same]
             if len(open_):
-                yield open_ + first, level.objects[low:high][at]
+                yield open_ + first, level.of(r, at)
             at = at + 1
 
 
 def _of_objects(objects: Sequence[KeyObject], first: int) -> _Level:
     """A level of new objects, numbered from `first` on: the heads of one are held at a time, beside all."""
-    return _placed([one.starts() for one in objects], [one.heads for one in objects], [*range(first, first + len(objects))])
+    starts, reads = [one.starts() for one in objects], [one.heads for one in objects]
+    return _placed(starts, reads, [np.array([i], np.uint32) for i in range(first, first + len(objects))])
 
 
 def _together(levels: Sequence[_Level]) -> _Level:
-    return _placed([level.starts for level in levels], [lambda level=level: level.heads for level in levels],
-                   [level.objects for level in levels])  # fmt: skip
+    return _placed([level.starts for level in levels], [partial(_heads, level) for level in levels], [level.each() for level in levels])
 
 
-def _placed(starts: Sequence[Array], heads: Sequence[Any], numbers: Sequence[Any]) -> _Level:
+def _heads(level: _Level) -> Array:
+    return level.heads
+
+
+def _placed(starts: Sequence[Array], reads: Sequence[Callable[[], Array]], numbers: Sequence[Array]) -> _Level:
+    """A level of sorted heads that are read one after the other; `numbers`: of their objects, one for all or for each head."""
     counts = np.stack([np.diff(each) for each in starts])
     begins = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-    within = begins[:-1] + np.concatenate([np.zeros((1, RANGES), np.int64), np.cumsum(counts, axis=0)[:-1]])
-    total = int(begins[-1])
-    made, objects = np.empty(total, np.uint32), np.empty(total, np.uint32 if _largest(numbers) >= 1 << 16 else np.uint16)
-    for i, (at, read, number) in enumerate(zip(starts, heads, numbers, strict=True)):
+    places = begins[:-1] + np.concatenate([np.zeros((1, RANGES), np.int64), np.cumsum(counts, axis=0)[:-1]])
+    apart = bool(((counts > 0).sum(axis=0) <= 1).all()) and all(len(number) == 1 for number in numbers)
+    kind = np.uint16 if max(int(number.max(initial=0)) for number in numbers) < 1 << 16 else np.uint32
+    heads, objects = np.empty(int(begins[-1]), np.uint32), np.zeros(RANGES if apart else int(begins[-1]), kind)
+    for i, (at, read, number) in enumerate(zip(starts, reads, numbers, strict=True)):
         mine = read()
         for r in np.flatnonzero(counts[i]).tolist():
-            place, n = int(within[i, r]), int(counts[i, r])
-            made[place : place + n] = mine[at[r] : at[r] + n]
-            objects[place : place + n] = number[at[r] : at[r] + n] if isinstance(number, np.ndarray) else number
+            place, n = int(places[i, r]), int(counts[i, r])
+            heads[place : place + n] = mine[at[r] : at[r] + n]
+            if apart:
+                objects[r] = number[0]
+            else:
+                objects[place : place + n] = number if len(number) == 1 else number[at[r] : at[r] + n]
     for r in np.flatnonzero((counts > 0).sum(axis=0) > 1).tolist():
         part = slice(int(begins[r]), int(begins[r + 1]))
-        order = np.argsort(made[part], kind="stable")
-        made[part], objects[part] = made[part][order], objects[part][order]
-    return _Level(begins, made, objects)
-
-
-def _largest(numbers: Sequence[Any]) -> int:
-    return max((int(each.max(initial=0)) if isinstance(each, np.ndarray) else each for each in numbers), default=0)
+        order = np.argsort(heads[part], kind="stable")
+        heads[part], objects[part] = heads[part][order], objects[part][order]
+    return _Level(begins, heads, objects, apart)
 
 
 # -------------------------------------------------------------------------------------------------- what a process holds of windows
@@ -162,25 +176,30 @@ class OwnKeys:
     """The keys of the records that a task keeps itself, in sorted parts, each at least twice as large as the next one."""
 
     def __init__(self) -> None:
-        self.parts = list[Array]()
+        self.parts = list[tuple[Array, Array]]()  # the first halves of fingerprints, side by side, and the rows
 
     def add(self, rows: Array) -> None:
         """Records that are kept."""
         if len(rows):
-            self.parts.append(sorted_rows([rows]))
-        while len(self.parts) > 1 and len(self.parts[-2]) < 2 * len(self.parts[-1]):
-            self.parts[-2:] = [sorted_rows(self.parts[-2:])]
+            self.parts.append(_in_order([rows]))
+        while len(self.parts) > 1 and len(self.parts[-2][0]) < 2 * len(self.parts[-1][0]):
+            self.parts[-2:] = [_in_order([rows for _, rows in self.parts[-2:]])]
 
     def known(self, wanted: Prints, within: int) -> Array:
-        """Which of the fingerprints are those of kept records, at a time that is near enough."""
+        """Which of the fingerprints, in their order, are those of kept records, at a time that is near enough."""
         found = np.zeros(len(wanted.high), np.bool_)
-        for part in self.parts:
-            found |= matching(part, wanted, within)
+        for high, rows in self.parts:
+            found |= matching(rows, wanted, within, high)
         return found
 
     def all(self) -> Array:
         """All of them, in the order in which an object has them."""
-        return sorted_rows(self.parts)
+        return sorted_rows([rows for _, rows in self.parts])
+
+
+def _in_order(tables: Sequence[Array]) -> tuple[Array, Array]:
+    rows = sorted_rows(tables)
+    return np.ascontiguousarray(rows["high"]), rows
 
 
 def rows_of(wanted: Prints, offsets: Array, part: int) -> Array:

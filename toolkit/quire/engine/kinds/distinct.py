@@ -65,7 +65,7 @@ class Kept:
             parts, quarantined, kept = parts + made, quarantined + wrong, kept + len(taken)
             left = left[~first]
             if wrong and len(left):
-                left = left[~self.own.known(wanted.take(left), self.window.within)]
+                left = left[~self._known(wanted.take(left))]
                 # Where the first of a key is quarantined, the next one may be, too: those that are not taken do not stand for others.
                 wrong = loading.made(_rows(records, left))[1] if len(left) else []
                 quarantined, left = quarantined + wrong, left[~_are(offsets[left], wrong)]
@@ -97,11 +97,14 @@ class Kept:
         if not len(found):
             return None
         name = names.keys(attempt.work.head.job, attempt.task, attempt.id)
-        attempt.store.put(name, keys.laid_out(found, [*self.paths]))
+        keys.put(attempt.store, name, found, [*self.paths])
         return Keys(name=name, count=len(found), by=self.window.by, within=self.window.within, last=int(found["at"].max()))
 
     def _known(self, wanted: Prints) -> Array:
-        return self.known.known(self.window, wanted) | self.own.known(wanted, self.window.within)
+        order = np.argsort(wanted.high)
+        found, in_order = np.zeros(len(order), np.bool_), wanted.take(order)
+        found[order] = self.known.known(self.window, in_order) | self.own.known(in_order, self.window.within)
+        return found
 
     def _keep(self, wanted: Prints, offsets: Array, rows: Array) -> None:
         rows = rows[wanted.told[rows]]

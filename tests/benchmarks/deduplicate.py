@@ -1,0 +1,123 @@
+"""How fast a task tells records that are known from others, beside a window of very many keys, and with how much memory.
+
+    python tests/benchmarks/deduplicate.py [--keys 100000000] [--records 5000000] [--at /data/scratch]
+
+The window lies on a disk as a checkpoint leaves it. Batches are as large as those that a load makes of a topic, and go through all that a
+deduplicated load does with them beside a plain one: fingerprints, the window, what the task has kept itself, and at the end its object.
+Each share of known records is measured in a process of its own, which reads the window first, as the first task of a worker does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from quire.commit.checkpoints import KeyRun
+from quire.coverage import keys
+from quire.coverage.known_keys import OwnKeys, held, rows_of
+from quire.coverage.uncovered import Uncovered
+from quire.formats.parquet import RECORDS
+from quire.sources.kafka.deduplicate import prints
+from quire.sources.kafka.offsets import ROWS
+from quire.storage import connect
+
+PIECES = 64
+NOON = 1_790_000_000_000
+DAY = 86_400_000
+
+
+def window(folder: Path, n: int) -> list[KeyRun]:
+    """So many keys, b"key 0", b"key 1", … in objects by ranges of fingerprints."""
+    store, runs = connect(f"file://{folder}", None), list[KeyRun]()
+    print(f"{n:,} keys …", file=sys.stderr)
+    digests = np.empty((n, 2), "<u8")
+    step = 1_000_000
+    for at in range(0, n, step):
+        end = min(n, at + step)
+        digests[at:end] = np.frombuffer(b"".join(xxhash.xxh3_128_digest(b"key %d" % i) for i in range(at, end)), ">u8").reshape(-1, 2)
+    piece = (digests[:, 0] >> np.uint64(58)).astype(np.uint8)
+    for number in range(PIECES):
+        mine = np.flatnonzero(piece == number)
+        rows = np.zeros(len(mine), keys.ROW)
+        rows["high"], rows["low"], rows["at"], rows["offset"] = digests[mine, 0], digests[mine, 1], NOON, mine
+        name = f"_quire/ledger/{1:020d}-{'a' * 12}-{number}.keys"
+        keys.put(store, name, keys.sorted_rows([rows]), [("kafka://c/topic/0", "id")])
+        runs.append(KeyRun(name, len(rows), "key", NOON, 1, NOON))
+    return runs
+
+
+def measured(folder: Path, runs: list[KeyRun], n: int, known: float) -> dict[str, float]:
+    """Of records of which a share is known."""
+    store = connect(f"file://{folder}", None)
+    what = keys.Window("key", DAY, tuple(runs), Uncovered())
+    total = sum(run.count for run in runs)
+    began = time.perf_counter()
+    there, own = held(store, what), OwnKeys()
+    opened, took, cpu, out = time.perf_counter() - began, 0.0, 0.0, 0
+    rng = np.random.default_rng(7)
+    for at in range(0, n, ROWS):
+        size = min(ROWS, n - at)
+        again, which = rng.random(size) < known, rng.integers(0, total, size)
+        named = [b"key %d" % (which[i] if again[i] else total + at + i) for i in range(size)]
+        batch = pa.RecordBatch.from_pydict({
+            "key": named, "value": [b""] * size, "headers": [None] * size, "topic": ["t"] * size, "partition": [0] * size,
+            "offset": range(at, at + size), "timestamp": pa.array([NOON * 1000] * size, pa.timestamp("us", "UTC")),
+            "timestamp_type": ["create"] * size,
+        }, schema=RECORDS)  # fmt: skip
+        began, busy = time.perf_counter(), time.process_time()
+        wanted = prints("key", batch)
+        order = np.argsort(wanted.high)
+        found, in_order = np.zeros(size, np.bool_), wanted.take(order)
+        found[order] = there.known(what, in_order) | own.known(in_order, DAY)
+        left = np.flatnonzero(~found)
+        own.add(rows_of(wanted.take(left), batch.column("offset").to_numpy()[left], 0))
+        took, cpu, out = took + time.perf_counter() - began, cpu + time.process_time() - busy, out + size - len(left)
+    began, busy = time.perf_counter(), time.process_time()
+    keys.put(store, f"_quire/ledger/own-{known}.keys", own.all(), [("kafka://c/topic/0", "id")])
+    took, cpu = took + time.perf_counter() - began, cpu + time.process_time() - busy
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"known": known, "left out": out, "opened": opened, "took": took, "per second": n / took, "per core": n / cpu, "peak": peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=100_000_000)
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--at", type=Path, help="a directory on the disk that is measured")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        runs = [KeyRun(*run) for run in json.loads((Path(given.one[0]) / "runs").read_text())]
+        print(json.dumps(measured(Path(given.one[0]), runs, given.records, float(given.one[1]))))
+        return
+    folder = Path(tempfile.mkdtemp(dir=given.at))
+    try:
+        runs = window(folder, given.keys)
+        (folder / "runs").write_text(json.dumps([[getattr(run, name) for name in KeyRun.__struct_fields__] for run in runs]))
+        size = sum(path.stat().st_size for path in folder.rglob("*.keys"))
+        print(f"a window of {given.keys:,} keys ({size / 1e9:.1f} GB on the disk), {given.records:,} records\n")
+        print(
+            "| known | left out  | window read | records/s | peak memory |\n|-------|-----------|-------------|-----------|-------------|"
+        )
+        for known in ("0", "0.001", "0.01", "0.1"):
+            line = [sys.executable, __file__, "--records", str(given.records), "--one", str(folder), known]
+            found = json.loads(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+            print(f"| {float(known):.1%} | {found['left out']:,} | {found['opened']:.1f} s | {found['per second']:,.0f} "
+                  f"| {found['per core']:,.0f} | {found['peak'] / 2**20:,.0f} MiB |", flush=True)  # fmt: skip
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
