@@ -178,7 +178,7 @@ def merged_keys(version: int, merged: str, number: int) -> str:
 
 
 def merged_group(name: str) -> str:
-    """What merged objects of keys have in common that were written together; "": it is not one of these."""
+    """The version and id that merged objects of keys have in common which were written together; "": it is not one of these."""
     match = _MERGED.fullmatch(name)
     return match[1] if match else ""
 

@@ -299,7 +299,7 @@ def sweep(store: Store, grace: float = GRACE) -> int:
 
 
 def _without_keys(store: Store, keep: Checkpoint, gone: list[str], old: Iterable[str]) -> Iterator[str]:
-    """What goes, but for objects of keys that a checkpoint names, this one or a later one; with merged ones that none names."""
+    """The names of `gone`, but for objects of keys that a checkpoint names, this one or a later one; with merged ones that none names."""
     merged = [name for name in old if names.merged_group(name)]
     if not merged and not any(name.endswith(names.KEYS) for name in gone):
         yield from gone

@@ -34,7 +34,7 @@ class Deduplicate:
 
 
 def stored(said: str) -> Deduplicate | None:
-    """What a commit says; None: it says nothing, or that none is left out. FormatError for what no writer of ours has written."""
+    """The meaning of a commit's words; None: it has none, or none is left out. FormatError for what no writer of ours has written."""
     if not said:
         return None
     try:

@@ -43,7 +43,7 @@ AT_ONCE = 2_000  # fingerprints whose rows are held at once
 
 
 class Window(NamedTuple):
-    """What is known at a version: plain data that travels to the tasks."""
+    """The keys that are known at a version: plain data that travels to the tasks."""
 
     by: str
     within: int  # milliseconds
@@ -205,7 +205,7 @@ def in_effect(log: Log, until: int) -> Iterator[KeyRun]:
 
 
 def out_of_effect(log: Log, until: int) -> Uncovered:
-    """What has left the ledger since the newest checkpoint, up to that version: also with the data files that a task has removed."""
+    """The ranges that have left the ledger since the newest checkpoint, up to that version, alone or with data files."""
     found = defaultdict[str, list[tuple[int, Uncover]]](list)
     for number, commit in log.recent(max(until, log.merged)):
         for task in log.in_effect(commit, until):
@@ -255,7 +255,7 @@ HELD = 4 << 20  # rows that are compared at once, about
 
 
 def _pairs(objects: Sequence[KeyObject], within: int) -> dict[int, set[int]]:
-    """Of each object those before it that hold one of its keys, at a time that is not further away."""
+    """For each object those before it that hold one of its keys, at a time that is not further away."""
     found = dict[int, set[int]]()
     total = sum(each.count for each in objects)
     step = max(1, min(256, 256 * HELD // max(1, total)))

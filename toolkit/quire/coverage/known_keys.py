@@ -1,8 +1,8 @@
 """Which records are known by their keys: a process holds a few bytes of each key of a window, and reads the rest where these match.
 
-Of each key it holds 40 bits of the fingerprint and the object that it is in, sorted by ranges of the first eight bits. What is not there
-is new, for sure. Of what is there, nearly always a key that comes again, the object's rows say it exactly: all 128 bits, the time, and
-whether the ledger still covers the record.
+It holds 40 bits of each key's fingerprint and the object that the key is in, sorted by ranges of the first eight bits. A record whose bits
+are not there is new, for sure. Where they are, which nearly always is a key that comes again, the object's rows say it exactly: all 128
+bits, the time, and whether the ledger still covers the record.
 
 Objects never change, so a process keeps what it has read of a window for its next task: it reads new objects alone. They become levels,
 each at least twice as large as the next one, so that there are few of them.

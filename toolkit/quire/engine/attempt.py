@@ -128,7 +128,6 @@ class Attempt:
         if planned.removes:
             (carry if head.spec.traced or head.verb != COMPACT else rewrite)(self)
         self.output.writer.close()
-        self.tally.early = getattr(self.output.writer, "early", 0)
         self.rows.flush(last=True)
         rows, tally = self.rows.segment, self.tally
         segment, quarantined = rows.finish(), self.quarantined.writer.finish()
@@ -142,7 +141,7 @@ class Attempt:
                 uncovers=self.replaced.uncovers, left=tuple(self.left), keys=self.keys,
             ),
             stats=Stats(
-                assigned=planned.files, **asdict(tally), carried=rows.rows if planned.removes else 0,
+                assigned=planned.files, **asdict(tally), early=getattr(self.output.writer, "early", 0), carried=rows.rows if planned.removes else 0,
                 pieces=0 if planned.removes else rows.rows - tally.gathered - tally.quarantined_files - tally.held,
                 started=round(began, 3), seconds=round(time.monotonic() - started, 3),
             ),

@@ -38,7 +38,6 @@ class Tally:
     quarantined_out: int = 0
     held_out: int = 0
     duplicates: int = 0
-    early: int = 0
 
 
 class Replaced:

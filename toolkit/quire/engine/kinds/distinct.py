@@ -1,8 +1,9 @@
 """Records of a topic of which one of the same key was kept are left out: the window of a job, and what its attempts keep.
 
-An attempt looks its records up in the window of the job's base, and in what it has kept itself. What other tasks of the job keep, and
-what was committed since the base, is compared before the commit (`coverage.keys.clashing`): a task that has a key of theirs is dropped
-whole, and its ranges are planned again, on a base at which that key is known. So no decision is made twice, and none by memory alone.
+An attempt looks its records up in the window of the job's base, and in what it has kept itself. Its keys are compared with those of the
+job's other tasks, and with what was committed since the base, before the commit (`coverage.keys.clashing`): a task that has a key of
+theirs is dropped whole, and its ranges are planned again, on a base at which that key is known. So no decision is made twice, and none by
+memory alone.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _FORMS = "'key', 'header:NAME', a column that decode= makes, or 'off'"
 
 
 def parsed(deduplicate: Any, within: Any, *, decodes: bool) -> Deduplicate | None:
-    """What a call says; None: as the destination does. UsageError for what says nothing.
+    """The words of a call; None: as the destination does. UsageError for what says nothing.
 
     `decodes`: the call makes columns of what the records hold, by which they may be told apart.
     """
