@@ -5,14 +5,15 @@ Of kept records no two of a key are near enough in time; and each one that was l
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,10 +22,13 @@ import quire
 from gathering import refused
 from loading import load, topic
 from quire.commit import names
+from quire.commit.checkpoints import KeyRun
+from quire.commit.entries import Coverage, Keys, Stats, Task
 from quire.commit.log import Log
-from quire.coverage import checkpoint, keys
+from quire.coverage import checkpoint, keys, known_keys
+from quire.coverage.deduplicate import Prints
+from quire.coverage.uncovered import Uncovered
 from quire.engine import loader
-from quire.engine.kinds import distinct
 from quire.load import check
 from quire.storage import connect
 from services.kafka import Mock, Record, mock
@@ -61,7 +65,7 @@ def hold(cluster: Mock, name: str, dest: Path, within: int, key: Any = lambda re
             times[key(there[place])].append(there[place]["at"])
     for of in times.values():
         of.sort()
-        assert all(b - a > within for a, b in pairwise(of)), "two of one key are there"
+        assert all(b - a > within for a, b in itertools.pairwise(of)), "two of one key are there"
     for place in there.keys() - set(places):
         wanted = there[place]
         assert any(abs(wanted["at"] - at) <= within for at in times[key(wanted)]), f"{place} is lost"
@@ -339,6 +343,21 @@ def test_merged_keys_of_what_is_forgotten_are_gone(kafka: Mock, tmp_path: Path) 
     hold(kafka, name, tmp_path, 2 * HOUR)
 
 
+def test_keys_of_what_was_forgotten_before_a_checkpoint_are_gone_after_it(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the objects that have them would stay as they are."""
+    monkeypatch.setattr(keys, "LESS", 0)
+    name = topic(kafka, 1, [Record(b"%d" % i, b"k%d" % i, timestamp=NOON) for i in range(3)])
+    only(kafka, name, tmp_path)
+    merge(tmp_path)
+    (path,) = quire.Ledger(tmp_path).inspect.offsets().apply(_path, axis=1)
+    quire.Ledger(tmp_path).forget(path, spark=quire.LocalRunner(), progress=False)
+    merge(tmp_path)
+    assert only(kafka, name, tmp_path).records == 3
+    hold(kafka, name, tmp_path, 2 * HOUR)
+
+
 def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path: Path) -> None:
     name, store = topic(kafka, 1), there(tmp_path)
     for i in range(3):
@@ -375,6 +394,79 @@ def test_keys_leave_once_no_record_looks_them_up(kafka: Mock, tmp_path: Path) ->
     committed = max(run.time for run in keys.in_effect(Log(there(tmp_path)).refresh(), 10**6))
     assert left(committed) == 3
     assert left(committed + 3 * HOUR) == 2  # the old record leaves; the others are as new as the clock, at least
+
+
+# --------------------------------------------------------------------------------------------------------------- fingerprints alone
+def printed(*each: tuple[int, int, int]) -> Prints:
+    high, low, at = zip(*each, strict=True)
+    return Prints(np.array(high, np.uint64), np.array(low, np.uint64), np.array(at, np.int64), np.ones(len(each), np.bool_))
+
+
+def test_all_bits_of_a_fingerprint_decide(tmp_path: Path) -> None:
+    """Of keys that agree in the bits that are held, or in all of the first half, none stands for another one."""
+    held_bits, half = 7 << 24, (3 << 56) + 5
+    kept = printed((held_bits + 1, 1, 0), (half, 1, 0), (half, 2, 50), (half, 2, 900))
+    own = known_keys.OwnKeys()
+    own.add(known_keys.rows_of(kept, np.arange(4), 0))
+    keys.put(there(tmp_path), "_quire/ledger/x.keys", own.all(), [("path", "version")])
+    window = keys.Window("key", 10, (KeyRun("_quire/ledger/x.keys", 4, "key", 900, 1, 0),), Uncovered())
+    asked = [
+        (held_bits + 1, 1, 10), (held_bits + 2, 1, 0), (held_bits + 1, 2, 0), (half, 1, 11), (half, 2, 0), (half, 2, 60), (half, 3, 0),
+        (half, 2, 890),
+    ]  # fmt: skip
+    wanted = printed(*asked)
+    order = np.lexsort((wanted.low, wanted.high))
+    expected = np.array([True, False, False, False, False, True, False, True])[order].tolist()
+    assert own.known(wanted.take(order), 10).tolist() == expected
+    known = known_keys.KnownKeys()
+    known.add(there(tmp_path), window)
+    assert known.known(window, wanted.take(order)).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_levels_of_many_objects_say_what_one_set_says(tmp_path: Path, seed: int) -> None:
+    rng, known, runs, all_ = np.random.default_rng(seed), known_keys.KnownKeys(), list[KeyRun](), set[tuple[int, int]]()
+    for number in range(12):
+        n = int(rng.integers(1, 3_000))
+        drawn_now = [
+            (int(h), int(w)) for h, w in zip(rng.integers(0, 1 << 63, n, np.uint64) * np.uint64(2), rng.integers(0, 3, n), strict=True)
+        ]
+        all_ |= {*drawn_now}
+        rows = known_keys.rows_of(printed(*((h, w, 0) for h, w in drawn_now)), np.arange(n), 0)
+        runs.append(KeyRun(f"_quire/ledger/{number}.keys", n, "key", 0, 1, 0))
+        keys.put(there(tmp_path), runs[-1].name, keys.sorted_rows([rows]), [("path", "version")])
+        window = keys.Window("key", 0, tuple(runs), Uncovered())
+        known.add(there(tmp_path), window)
+        asked = [
+            *random.Random(seed).sample(sorted(all_), min(500, len(all_))),
+            *((int(h), 1) for h in rng.integers(0, 1 << 63, 200, np.uint64)),
+        ]
+        wanted = printed(*sorted((h, w, 0) for h, w in asked))
+        said = known.known(window, wanted).tolist()
+        assert said == [(h, w) in all_ for h, w in zip(wanted.high.tolist(), wanted.low.tolist(), strict=True)]
+    assert len(known.levels) < 6
+
+
+def test_of_tasks_with_one_key_the_first_is_kept_and_each_other_one_that_is_near(tmp_path: Path) -> None:
+    def task(number: int, *times: int) -> Task:
+        name = f"_quire/ledger/{next(numbers)}.keys"
+        rows = keys.sorted_rows(
+            [known_keys.rows_of(printed(*((9, 9, at) for at in times), (number << 40, 0, 0)), np.arange(len(times) + 1), 0)]
+        )
+        keys.put(there(tmp_path), name, rows, [("path", "version")])
+        of = Keys(name=name, count=len(rows), by="key", within=5, last=max(times))
+        return Task(task=number, attempt="a" * 12, data_files=(), coverage=Coverage(keys=of), stats=Stats())
+
+    store, numbers = there(tmp_path), itertools.count()
+    assert keys.clashing(store, [task(1, 0), task(2, 4), task(3, 8)], []) == {2}
+    assert keys.clashing(store, [task(1, 0), task(2, 6), task(3, 11)], []) == {3}
+    assert keys.clashing(store, [task(1, 0, 6, 12), task(2, 18), task(3, 17)], []) == {3}
+    assert keys.clashing(store, [task(1, 0)], [task(7, 5)]) == {1}
+    assert keys.clashing(store, [task(1, 0)], [task(7, 6)]) == set()
+    other = task(8, 100)
+    assert other.coverage.keys is not None
+    (tmp_path / other.coverage.keys.name).unlink()
+    assert keys.clashing(store, [task(1, 0), task(2, 50)], [other]) == {1, 2}, "it may have been merged and swept"
 
 
 # ------------------------------------------------------------------------------------------------------------------- what is wrong
@@ -425,7 +517,7 @@ def test_keys_that_are_damaged_or_gone_are_said_and_nothing_is_loaded(kafka: Moc
     else:
         path.write_bytes(data[:-20] if harm == "short" else b"x" * len(data))
     kafka.produce(name, [Record(b"b", b"k", timestamp=NOON)])
-    distinct.held.__globals__["_HELD"].clear()
+    known_keys._HELD.clear()
     with pytest.raises(quire.QuireError, match="keys of the ledger"):
         only(kafka, name, tmp_path)
     assert len(kept(tmp_path)) == 1

@@ -205,10 +205,13 @@ def in_effect(log: Log, until: int) -> Iterator[KeyRun]:
 
 
 def out_of_effect(log: Log, until: int) -> Uncovered:
-    """The ranges that have left the ledger since the newest checkpoint, up to that version, alone or with data files."""
+    """The ranges that have left the ledger since the newest checkpoint, up to that version, alone or with data files.
+
+    A retry takes out only what was quarantined, of which no key was kept.
+    """
     found = defaultdict[str, list[tuple[int, Uncover]]](list)
     for number, commit in log.recent(max(until, log.merged)):
-        for task in log.in_effect(commit, until):
+        for task in () if commit.verb == "retry" else log.in_effect(commit, until):
             for uncover in task.coverage.uncovers:
                 found[uncover.path].append((number, uncover))
     return Uncovered((path, tuple(each)) for path, each in found.items())
@@ -315,11 +318,20 @@ def merge(log: Log, made: str, now: int) -> tuple[list[KeyRun], Merge | None]:
         if size > max(LESS * total, ROWS // 8) and chosen:
             break
         chosen, total = chosen + mine, total + size
-    if len({_group(run) for run in chosen}) < 2:
+    chosen = chosen if len({_group(run) for run in chosen}) > 1 else []
+    uncovered = out_of_effect(log, log.tip)
+    # Who reads this checkpoint sees what is uncovered after it, and not what was before.
+    chosen += [run for run in runs if run not in chosen and _is_touched(log.store, run, uncovered)]
+    if not chosen:
         return runs, None
-    pieces = 1 << min(8, max(0, (total - 1) // ROWS).bit_length())
-    stay = [run for run in runs if run not in chosen]
-    return stay, Merge(tuple(chosen), out_of_effect(log, log.tip), before, until, log.tip, pieces, made)
+    pieces = 1 << min(8, max(0, (sum(run.count for run in chosen) - 1) // ROWS).bit_length())
+    return [run for run in runs if run not in chosen], Merge(tuple(chosen), uncovered, before, until, log.tip, pieces, made)
+
+
+def _is_touched(store: Store, run: KeyRun, uncovered: Uncovered) -> bool:
+    """Whether a part of a partition that an object has keys of was uncovered since."""
+    newer = {path for path, found in uncovered.items() if any(number > run.number for number, _ in found)}
+    return bool(newer) and any(path in newer for path, _ in KeyObject(store, run.name, run.count).paths)
 
 
 def _group(run: KeyRun) -> str:

@@ -141,7 +141,8 @@ class Attempt:
                 uncovers=self.replaced.uncovers, left=tuple(self.left), keys=self.keys,
             ),
             stats=Stats(
-                assigned=planned.files, **asdict(tally), early=getattr(self.output.writer, "early", 0), carried=rows.rows if planned.removes else 0,
+                assigned=planned.files, **asdict(tally), carried=rows.rows if planned.removes else 0,
+                early=getattr(self.output.writer, "early", 0),
                 pieces=0 if planned.removes else rows.rows - tally.gathered - tally.quarantined_files - tally.held,
                 started=round(began, 3), seconds=round(time.monotonic() - started, 3),
             ),
