@@ -68,6 +68,9 @@ ARCHIVED_KIND, TARS, UNPACKING = "engine/kinds/archived.py", "sources/members.py
 MEMBERS, UNPACKED = "tests/ledger/test_members.py", "tests/sources/test_archives.py"
 BACKLOG, ORDER, BOUNDED = "planning/backlog.py", "planning/ordered.py", "tests/engine/test_bounded.py"
 DUE, RETRYING = "ledger/due.py", "tests/engine/test_retrying.py"
+KEYS, KNOWN, DISTINCT, SAME = (
+    "coverage/keys.py", "coverage/known_keys.py", "engine/kinds/distinct.py", "tests/load/test_load_deduplicate.py",
+)  # fmt: skip
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
@@ -92,6 +95,23 @@ def m(name: str, file: str, old: str, new: str = "", *more: tuple[str, str], fir
 
 
 MUTANTS = (
+    # keys of records that were kept
+    m("two tasks keep one key", CONFLICTS, "    return found | keys.clashing(log.store, [task for task in tasks if task.task not in found], (other for _, other in since))", "    return found", first=SAME),
+    m("a task that is dropped keeps its keys", KEYS, "        if not any(first in kept for first in pairs.get(i, ())):", "        if not pairs.get(i):", first=SAME),
+    m("tasks of one key are compared with their neighbour alone", KEYS, "        for away in range(1, len(rows)):", "        for away in range(1, min(2, len(rows))):", first=SAME),
+    m("keys that were swept meanwhile do not conflict", KEYS, "        return {number for number, _ in ours}", "        return set()", first=SAME),
+    m("a quarantined record keeps its key", DISTINCT, "taken = left[first][~_are(offsets[left[first]], wrong)]", "taken = left[first]", first=SAME),
+    m("others stand for a quarantined record", DISTINCT, "            if wrong and len(left):", "            if False:", first=SAME),
+    m("half a fingerprint decides", KEYS, '(rows["low"][at] == wanted.low[open_]) & ', "", first=SAME),
+    m("the end of the time does not belong to it", KEYS, 'np.abs(rows["at"][at] - wanted.at[open_]) <= within', 'np.abs(rows["at"][at] - wanted.at[open_]) < within', first=SAME),
+    m("keys of forgotten records count", KNOWN, "one.counting(rows, numbers[one.name], window.uncovered)", "rows", first=SAME),
+    m("keys of records that left with their file count", KEYS, "            for uncover in task.coverage.uncovers:", "            for uncover in () if task.coverage.removes else task.coverage.uncovers:", first=SAME),
+    m("keys of what was forgotten before a checkpoint stay", KEYS, "run not in chosen and _is_touched(log.store, run, uncovered)", "False", first=SAME),
+    m("keys leave by the time of their records alone", KEYS, "if run.last >= before or run.time > until]", "if run.last >= before]", first=SAME),
+    m("clean deletes the keys of a commit", ENTRIES, "(self.segment, self.quarantine, self.keys and self.keys.name)", "(self.segment, self.quarantine)", first=SAME),
+    m("keys that a checkpoint names are swept", CHECKPOINT, "for name in [*gone, *merged] if name not in used)", "for name in [*gone, *merged])", first=SAME),
+    m("a retry does not deduplicate", UPKEEP, "        loading = windowed(made_of, log, head.base)", "        loading = made_of", first=SAME),
+    m("a record without a key has the empty one", "sources/kafka/deduplicate.py", "    told = pc.and_(pc.is_valid(values), pc.is_valid(times))", "    told = pc.is_valid(times)", first=SAME),
     # plans
     m("plan_overwrite", PROTOCOL, "    store.put_if_absent(names.plan_head(", "    store.put(names.plan_head("),
     m("only the first range of a file says of which kind it is", FILES, "if split.start and convert.takes_text and not convert.holds:", "if False:", first="tests/sources/test_kinds_of_files.py"),
