@@ -38,6 +38,25 @@ def test_aborted_transactions_and_their_markers_are_passed_over(kafka: Cluster, 
     assert load(kafka, name, tmp_path / "out").bytes == 0
 
 
+def test_records_that_come_again_are_left_out_and_aborted_ones_stand_for_none(kafka: Cluster, tmp_path: Path, spark: SparkSession) -> None:
+    """On Spark, in two calls, of transactions of which each third is aborted: each key that was committed is there once."""
+    name, dest = topic(kafka, 3), tmp_path / "out"
+    asked = {"spark": spark, "deduplicate": "key", "within": "1 day", "target_size": "20 KB", "compression": "none"}
+    reports = []
+    for turn in range(2):
+        records = [Record(b"%d of turn %d" % (i, turn) + b"." * 200, b"k%d" % (i % 150), partition=i % 3) for i in range(600)]
+        kafka.transactions(name, records, size=40, abort_every=3)
+        kafka.produce(name, [Record(b"later", b"new in turn %d" % turn), Record(b"none"), Record(b"none")])
+        reports.append(load(kafka, name, dest, **asked))
+    there = look(kafka, name)
+    keys = [content.key for _, content in parquet(dest, quire.Ledger(dest).inspect.files()["data_file"])]
+    assert sorted(key for key in keys if key is not None) == sorted({content.key for content in there.values()} - {None})
+    assert keys.count(None) == 4
+    assert sum(report.records + report.duplicates for report in reports) == len(there)
+    assert load(kafka, name, dest, spark=spark).bytes == 0
+    assert quire.Ledger(dest).verify().ok
+
+
 def test_ranges_that_hold_nothing_but_aborted_records(kafka: Cluster, tmp_path: Path) -> None:
     name = topic(kafka, 1)
     kafka.transactions(name, numbered(100), size=100, abort_every=1)

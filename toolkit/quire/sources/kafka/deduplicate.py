@@ -54,7 +54,7 @@ def _by(given: Any, *, decodes: bool) -> str:
     if given.startswith(HEADER):
         return str(given)
     if not decodes:
-        near = difflib.get_close_matches(given.lower(), [KEY, OFF], n=1, cutoff=0.7)
+        near = difflib.get_close_matches(given.lower(), [KEY, OFF], n=1, cutoff=0.6)
         why = f"Did you mean {near[0]!r}?" if near else "A column is one that decode= makes, and this call has no decode=."
         raise UsageError(f"deduplicate={quoted(given)} is not one of {_FORMS}. {why}")
     return COLUMN + given.removeprefix(COLUMN)
