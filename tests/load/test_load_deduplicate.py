@@ -98,7 +98,7 @@ def test_a_key_that_comes_again_within_the_time_is_left_out_and_counted(kafka: M
     assert report.records == len(places)
     assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
     assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
-    assert quire.Ledger(tmp_path).verify().ok
+    assert quire.Ledger(tmp_path).verify(spark=quire.LocalRunner()).ok
 
 
 def test_later_calls_know_what_earlier_ones_have_kept(kafka: Mock, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_what_is_repaired_is_left_out_where_one_of_its_key_was_kept_since(kafka:
     ledger.retry(source, function=every, spark=quire.LocalRunner(), progress=False, storage_options=dict(kafka.settings))
     assert sorted(row["value"] for row in kept(tmp_path)) == [b"-b", b"d"]
     assert ledger.summary().quarantined == 0
-    assert ledger.verify().ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
 
 
 def test_many_records_of_one_key_that_all_fail_are_asked_for_few_times(kafka: Mock, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_tasks_that_keep_one_key_are_told_apart_and_the_rest_is_read_again(kafka
     commits = list(Log(there(tmp_path)).refresh().commits())
     assert any(commit.dropped for _, commit in commits)
     assert len(commits) < 30
-    assert quire.Ledger(tmp_path).verify().ok
+    assert quire.Ledger(tmp_path).verify(spark=quire.LocalRunner()).ok
 
 
 def test_a_job_learns_how_many_tasks_it_may_have() -> None:
@@ -321,7 +321,7 @@ def test_merged_keys_are_known_as_those_of_tasks(kafka: Mock, tmp_path: Path, mo
         merged |= {run.name for run in log.base.keys if names.merged_group(run.name)}
         hold(kafka, name, tmp_path, 2 * HOUR)
         assert checkpoint.sweep(there(tmp_path), 0.0) >= 0
-        assert quire.Ledger(tmp_path).verify().ok
+        assert quire.Ledger(tmp_path).verify(spark=quire.LocalRunner()).ok
     kafka.produce(name, drawn(200, 60, 7))
     only(kafka, name, tmp_path)
     hold(kafka, name, tmp_path, 2 * HOUR)
@@ -496,6 +496,19 @@ def test_what_says_nothing_is_refused_in_one_line(tmp_path: Path, words: dict[st
     assert not (tmp_path / "out").exists()
 
 
+def test_a_column_is_told_by_decoders_alone(kafka: Mock, tmp_path: Path) -> None:
+    """Also in a retry, where the function may be another one."""
+    name = topic(kafka, 1, [Record(b'{"id": 1}', timestamp=NOON), Record(b"no json", timestamp=NOON)])
+    only(kafka, name, tmp_path, decode="json", deduplicate="id", schema="id long")
+    ledger = quire.Ledger(tmp_path)
+    with pytest.raises(quire.RefusedError, match="only a decoder makes"):
+        ledger.retry(
+            f"kafka://{kafka.address}/{name}", function=every, spark=quire.LocalRunner(), progress=False,
+            storage_options=dict(kafka.settings),
+        )  # fmt: skip
+    assert ledger.refresh().summary().quarantined == 1
+
+
 def test_a_column_that_the_first_records_lack_is_refused(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [Record(b'{"order": 1}', timestamp=NOON)])
     refused(lambda: only(kafka, name, tmp_path, decode="json", deduplicate="order_id"), "deduplicate='order_id' is not a column")
@@ -518,6 +531,9 @@ def test_keys_that_are_damaged_or_gone_are_said_and_nothing_is_loaded(kafka: Moc
         path.write_bytes(data[:-20] if harm == "short" else b"x" * len(data))
     kafka.produce(name, [Record(b"b", b"k", timestamp=NOON)])
     known_keys._HELD.clear()
+    ((said, _, why),) = quire.Ledger(tmp_path).verify(spark=quire.LocalRunner()).damaged
+    assert said.endswith(path.name)
+    assert why.startswith("missing" if harm == "gone" else "damaged")
     with pytest.raises(quire.QuireError, match="keys of the ledger"):
         only(kafka, name, tmp_path)
     assert len(kept(tmp_path)) == 1

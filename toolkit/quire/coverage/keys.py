@@ -148,8 +148,8 @@ class KeyObject:
             pieces = [self.store.get_range(self.name, at, min(PIECE, start + length - at)) for at in range(start, start + length, PIECE)]
         except NotFoundError as e:
             raise FormatError(
-                f"{self.store.url}/{self.name}, keys of the ledger by which records are deduplicated, is missing: somebody deleted below "
-                f"_quire/. Put it back; records that are loaded already would come again."
+                f"{self.store.url}/{self.name}, keys of the ledger, is missing: somebody deleted below _quire/. Put it back: without it "
+                f"records that are loaded would come again."
             ) from e
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if len(data) != length:

@@ -18,6 +18,7 @@ from quire.coverage.deduplicate import stored
 from quire.coverage.fold import fold
 from quire.coverage.ranges import Known, covered
 from quire.engine.driver import check_destination, check_spec
+from quire.engine.kinds.distinct import check_decodes
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
 from quire.errors import NotFoundError, RefusedError, UsageError, about
@@ -196,11 +197,8 @@ class LoadCall:
             self.notes.append(note)
         if said is None:
             return request
-        if said.column and loading.function is None:
-            with about("deduplicate"):
-                raise RefusedError(
-                    f"the destination {request.shown} tells records apart by a column, and this call has no decode=. Say both."
-                )
+        with about("deduplicate"):
+            check_decodes(said, loading.function)
         convert = dataclasses.replace(request.convert, loading=replace(loading, deduplicate=said))
         return replace(request, convert=convert, identity=request.named(deduplicate=said.said).identity)
 

@@ -43,7 +43,7 @@ from quire.ledger.maintaining import Maintained
 from quire.ledger.offsets import OffsetsOf
 from quire.ledger.status import Looks
 from quire.ledger.verbs import Verbs
-from quire.ledger.verify import Item, Verified, strays, verify
+from quire.ledger.verify import Item, Verified, strays, verify, wrong_keys
 from quire.planning.plan import evenness
 from quire.sources.keys import ROWS
 from quire.sources.keys import keys as keys_of
@@ -422,7 +422,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks, Maintained):
         items += [(None, some, compression) for some in alone]
         found = verify(runner_of(spark, self._store), self._url, self._options, self._fold, items, len(sizes), self._header())
         if self._until is None and not is_table(self._store):
-            found = replace(found, damaged=(*found.damaged, *strays(self._store, self._log, sizes)))
+            found = replace(found, damaged=(*found.damaged, *strays(self._store, self._log, sizes), *wrong_keys(self._log)))
         if not found.ok and Log(self._store).refresh().expired() > self.version:
             raise QuireError(
                 f"version {self.version} of {self._store.url} has expired since it was opened. Verify again after ledger.refresh()."

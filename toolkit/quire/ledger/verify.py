@@ -17,6 +17,7 @@ from quire.commit import names, retire
 from quire.commit.checkpoints import FILES
 from quire.commit.kept import with_kept
 from quire.commit.log import Log
+from quire.coverage import keys
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, StorageError, printable
 from quire.formats import lines, parquet, running
@@ -113,6 +114,15 @@ def strays(store: Store, log: Log, live: Container[str]) -> Iterator[tuple[str, 
         job = names.job_of_data_file(name)
         if job and name not in live and name not in held and log.published(job) is not None:
             yield name, "", "superseded, and back in the directory, whose readers count its rows: ledger.expire() deletes it"
+
+
+def wrong_keys(log: Log) -> Iterator[tuple[str, str, str]]:
+    """The objects of keys that count and cannot be read, as `Verified.damaged` has them."""
+    for run in keys.in_effect(log, log.settled_version()):
+        try:
+            keys.KeyObject(log.store, run.name, run.count).rows(max(0, run.count - 1), run.count)
+        except FormatError as e:
+            yield run.name, "", f"{e}".rpartition("keys of the ledger, is ")[2]
 
 
 def _by_file(rows: pa.Table) -> dict[str, pa.Table]:

@@ -26,6 +26,7 @@ from quire.coverage.deduplicate import Deduplicate, Prints, stored
 from quire.coverage.known_keys import OwnKeys, held, rows_of
 from quire.engine.attempt import Attempt
 from quire.errors import RefusedError, UsageError
+from quire.sources.decoders import Decoder
 from quire.sources.kafka.deduplicate import check_column, of_values, prints
 from quire.sources.kafka.records import FolderOutput, Loading, QuarantinedMessage
 
@@ -38,7 +39,17 @@ def windowed(loading: Loading, log: Log, base: int) -> Loading:
     said = loading.deduplicate or stored(log.deduplicates())
     if said is None or not said.by:
         return loading
+    check_decodes(said, loading.function)
     return dataclasses.replace(loading, deduplicate=said, window=keys.window(log, said.by, said.within, base))
+
+
+def check_decodes(said: Deduplicate, function: Any) -> None:
+    """RefusedError where records are told apart by a column, and a call makes its columns in another way."""
+    if said.column and not isinstance(function, Decoder):
+        raise RefusedError(
+            f"records are told apart by the column {said.column!r}, which only a decoder makes of each record alone: nothing was loaded. "
+            f"Say decode= (to retry, function=quire.decoder(…)), or deduplicate='off'."
+        )
 
 
 class Kept:
