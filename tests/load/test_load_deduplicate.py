@@ -459,6 +459,7 @@ def test_of_tasks_with_one_key_the_first_is_kept_and_each_other_one_that_is_near
 
     store, numbers = there(tmp_path), itertools.count()
     assert keys.clashing(store, [task(1, 0), task(2, 4), task(3, 8)], []) == {2}
+    assert keys.clashing(store, [task(1, 0), task(2, 3), task(3, 5)], []) == {2, 3}, "the third one is near the first"
     assert keys.clashing(store, [task(1, 0), task(2, 6), task(3, 11)], []) == {3}
     assert keys.clashing(store, [task(1, 0, 6, 12), task(2, 18), task(3, 17)], []) == {3}
     assert keys.clashing(store, [task(1, 0)], [task(7, 5)]) == {1}
