@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -86,7 +85,8 @@ def measured(folder: Path, runs: list[KeyRun], n: int, known: float) -> dict[str
     began, busy = time.perf_counter(), time.process_time()
     keys.put(store, f"_quire/ledger/own-{known}.keys", own.all(), [("kafka://c/topic/0", "id")])
     took, cpu = took + time.perf_counter() - began, cpu + time.process_time() - busy
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # `ru_maxrss` begins with that of the process which has started this one.
+    peak = 1024 * next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return {"known": known, "left out": out, "opened": opened, "took": took, "per second": n / took, "per core": n / cpu, "peak": peak}
 
 

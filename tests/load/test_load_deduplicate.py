@@ -407,8 +407,9 @@ def test_all_bits_of_a_fingerprint_decide(tmp_path: Path) -> None:
     held_bits, half = 7 << 24, (3 << 56) + 5
     kept = printed((held_bits + 1, 1, 0), (half, 1, 0), (half, 2, 50), (half, 2, 900))
     own = known_keys.OwnKeys()
-    own.add(known_keys.rows_of(kept, np.arange(4), 0))
-    keys.put(there(tmp_path), "_quire/ledger/x.keys", own.all(), [("path", "version")])
+    rows = known_keys.rows_of(kept, np.arange(4), 0)
+    own.add(rows)
+    keys.put(there(tmp_path), "_quire/ledger/x.keys", keys.sorted_rows([rows]), [("path", "version")])
     window = keys.Window("key", 10, (KeyRun("_quire/ledger/x.keys", 4, "key", 900, 1, 0),), Uncovered())
     asked = [
         (held_bits + 1, 1, 10), (held_bits + 2, 1, 0), (held_bits + 1, 2, 0), (half, 1, 11), (half, 2, 0), (half, 2, 60), (half, 3, 0),

@@ -365,7 +365,7 @@ def merged(store: Store, work: Merge, piece: int) -> KeyRun | None:
 
 def sorted_rows(tables: Sequence[Array]) -> Array:
     """All rows in the order in which an object has them."""
-    rows = np.concatenate([np.zeros(0, ROW), *tables])
+    rows = tables[0] if len(tables) == 1 else np.concatenate([np.zeros(0, ROW), *tables])
     return picked(rows, np.argsort(rows["high"], kind="stable"))  # quick where the tables are in order already
 
 

@@ -193,8 +193,10 @@ class OwnKeys:
         return found
 
     def all(self) -> Array:
-        """All of them, in the order in which an object has them."""
-        return sorted_rows([rows for _, rows in self.parts])
+        """All of them, in the order in which an object has them; they are given away, as there may be many."""
+        while len(self.parts) > 1:
+            self.parts[-2:] = [_in_order([rows for _, rows in self.parts[-2:]])]
+        return self.parts.pop()[1] if self.parts else np.zeros(0, ROW)
 
 
 def _in_order(tables: Sequence[Array]) -> tuple[Array, Array]:
