@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from quire.consolidate import Plan, consolidate, plan
     from quire.engine.by_schema import SplitReport
     from quire.engine.by_topic import TopicsReport
-    from quire.engine.report import Gap, LoadReport, Report
+    from quire.engine.report import EventCounts, Gap, LoadReport, Report
     from quire.ledger import Ledger
     from quire.ledger.maintaining import UpkeepReport
     from quire.ledger.status import Status, status
@@ -102,7 +102,7 @@ _HOMES = {
         "quire.consolidate": ("Plan", "consolidate", "plan"),
         "quire.engine.by_schema": ("SplitReport",),
         "quire.engine.by_topic": ("TopicsReport",),
-        "quire.engine.report": ("Gap", "LoadReport", "Report"),
+        "quire.engine.report": ("EventCounts", "Gap", "LoadReport", "Report"),
         "quire.ledger": ("Ledger",),
         "quire.ledger.maintaining": ("UpkeepReport",),
         "quire.ledger.status": ("Status", "status"),
@@ -179,6 +179,7 @@ __all__ = [
     "DataLossError",
     "DataSource",
     "EmitReport",
+    "EventCounts",
     "FileInfo",
     "FormatError",
     "Gap",

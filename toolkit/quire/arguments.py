@@ -183,6 +183,7 @@ NEEDS = (
     Needs("order", "oldest", "says which files the first commit takes", "max_bytes= or max_files="),
     Needs("max_attempts", 5, "says how often a file is read", "retry_quarantined="),
     Needs("max_runs", None, "says how often to run", "every="),
+    Needs("relist", None, "says how often files are listed all the same", "events="),
     Needs("follow_links", False, "says what is read at the source", "source="),
 )
 

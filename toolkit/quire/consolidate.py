@@ -44,7 +44,8 @@ SHOWN = 300  # characters of columns that a plan shows
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
     outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True, stop: threading.Event | None = None,
-    operation: str | None = None, maintain: bool | Mapping[str, Any] | None = None, **settings: Unpack[Settings],
+    operation: str | None = None, maintain: bool | Mapping[str, Any] | None = None,
+    events: str | tuple[str, Mapping[str, Any]] | None = None, relist: str | float | None = None, **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
@@ -127,6 +128,11 @@ def consolidate(
     stop         a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
     maintain     whether the destination is maintained after runs, as by `Ledger.maintain`, in a tenth of the call's time: True | False |
                  {"small_files": 20, "small_share": 0.1, "target_size": …, "grace": "1 day", "time_limit": …}. Left out: with `every`
+    events       a queue that names the files which have come, so that runs do not list: "sqs://sqs.region.amazonaws.com/account/queue" (or
+                 its ARN), "azure-queue://account/queue", "pubsub://project/subscription", or "inotify" on local disk, with `every`. An
+                 event is a hint alone: each file is looked up in its store and in the ledger (docs/loops.md). Options are those of the
+                 source; of another account: (queue, options)
+    relist       with `events`: how long after a full listing the next one follows, "1 day"; the first run lists, too
     storage_options, source_options, dest_options   for the stores
     progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the
                  call as an interrupt does: nothing is lost, and the next call goes on with the job
@@ -136,10 +142,13 @@ def consolidate(
     request.check_names(settings)
     settings = settled(source, settings)
     check_stop(stop)
-    times, bars = again(every, max_runs, outage, maintain), Progress(progress)
+    times, bars = again(every, max_runs, outage, maintain, events, relist), Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, waits=every is not None, **settings), operation)
     runner = runner_of(spark, made.store(), made.roots)
+    if made.selection.schema and events is not None:
+        with about("events"):
+            raise UsageError("split_by_schema=True looks at the columns of all files, and so lists them. Leave events= out.")
     if made.selection.schema:
         return checked(made, gather_by_schema(made, runner, bars, times.maintain))
     return repeat(made, runner, bars, times, stop=stop)

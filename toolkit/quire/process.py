@@ -57,7 +57,7 @@ def process(
     schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,
     max_runs: int | None = None, outage: str | float | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     stop: threading.Event | None = None, operation: str | None = None, maintain: bool | Mapping[str, Any] | None = None,
-    **settings: Any,
+    events: str | tuple[str, Mapping[str, Any]] | None = None, relist: str | float | None = None, **settings: Any,
 ) -> Report:  # fmt: skip
     """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
 
@@ -90,6 +90,7 @@ def process(
                 it gives is written; its files and all splits are one commit. See docs/together.md
     function_version  names the edition of the functions instead of a hash of their source
     operation   into a table: "upsert" (left out), "insert", "bulk_insert"; the rows and the splits are one commit
+    events, relist   a queue that names the files which have come, as in `quire.consolidate`
 
     The other settings are those of `quire.consolidate`; `max_quarantined` counts quarantined records too, `on_append="tail"` goes with
     split="lines". Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined (also where all
@@ -100,12 +101,15 @@ def process(
     request.check_names(settings)
     settings["waits"] = every is not None
     check_stop(stop)
-    times, bars = again(every, max_runs, outage, maintain), Progress(progress)
+    times, bars = again(every, max_runs, outage, maintain, events, relist), Progress(progress)
     call = check(
         source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, operation=operation,
         **settings,
     )  # fmt: skip
     made = call.request
+    if events is not None and isinstance(call, chain.ChainCall):
+        with about("events"):
+            raise UsageError("a table's commits are read by its timeline, and no event names them. Leave events= out.")
     bars.what = call.what
     return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided, stop=stop)
 

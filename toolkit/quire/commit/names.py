@@ -16,6 +16,7 @@ _quire/kept/<version, 20 digits>/<name of the data file>.kept  a data file that 
 _quire/changes/<instant>/[partition/]<file group>_<try>-<attempt as two numbers>.rows  the rows that a base file has changed
 _quire/checkpoints/<version, 20 digits>-<id>.entry            the head of a checkpoint, put after all of its pieces
 _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
+_quire/listings/<intent>-<milliseconds>-<version>.entry  a full listing of a call that goes by events: when it began, at which version
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
 [directory/]00-columns.parquet                 no rows, in the columns that all data files have together, where some have fewer
 [directory/]<file group>_<try>-<attempt as two numbers>_<instant>.parquet  a data file of a table
@@ -47,6 +48,7 @@ QUARANTINE = f"{STATE}/quarantine"
 CHECKPOINTS = f"{STATE}/checkpoints"
 CHANGES = f"{STATE}/changes"
 KEPT = f"{STATE}/kept"
+LISTINGS = f"{STATE}/listings"
 COLUMNS = "00-columns.parquet"  # the first name of its directory, since many readers take the first file's columns for those of all
 
 ENTRY, ROWS, KEYS = base.ENTRY, ".rows", ".keys"
@@ -73,6 +75,7 @@ _KEPT = re.compile(rf"{KEPT}/([0-9]{{20}})(?:/(.+){re.escape(KEEPING)})?", re.DO
 _ENTRY = re.compile(rf"{LOG}/([0-9]{{20}}){re.escape(ENTRY)}")
 _ARCHIVED = re.compile(rf"{ARCHIVE}/([0-9]{{20}}){re.escape(ROWS)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
+_LISTING = re.compile(rf"{LISTINGS}/[0-9a-f]{{16}}-([0-9]{{15}})-([0-9]{{20}}){re.escape(ENTRY)}")
 _IS_JOB = re.compile(_JOB)
 _IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
 
@@ -256,6 +259,17 @@ def attempt_of_table_file(name: str) -> str | None:
     """The attempt that has written a base or log file of a table, or what a base file has changed; None: it is not one of ours."""
     match = next(filter(None, (kind.fullmatch(name) for kind in (_OF_TABLE, _OF_LOGS, _OF_CHANGES, _OF_CDC))), None)
     return f"{int(match[1]):06x}{int(match[2]):06x}" if match else None
+
+
+def listing(intent: str, milliseconds: int, version: int) -> str:
+    """The mark of a full listing that has come to its end, by the hash of the call's intent."""
+    return f"{LISTINGS}/{intent}-{milliseconds:015d}-{version:020d}{ENTRY}"
+
+
+def of_listing(name: str) -> tuple[int, int] | None:
+    """When the listing of a mark began, in milliseconds since 1970, and at which version of the log; None: it is not one."""
+    match = _LISTING.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def kept_folder(version: int) -> str:

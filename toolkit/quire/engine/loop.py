@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from quire.arguments import refuse_needless, seconds, whole
 from quire.engine import outages, upkeep
 from quire.engine.driver import gather
+from quire.engine.listening import Listening
 from quire.engine.outages import A_DAY, NONE, Allowed, Outages
 from quire.engine.report import Report
 from quire.engine.request import Request
@@ -20,6 +21,7 @@ from quire.engine.retrying import Retrying
 from quire.errors import AllQuarantined, QuireError, UsageError, quoted
 from quire.interrupts import raised
 from quire.progress import Progress
+from quire.sources.events import Asked, asked
 from quire.spark.runner import Runner
 
 Run = Callable[..., Report]  # (request, runner, bars, waits=…)
@@ -29,36 +31,40 @@ Run = Callable[..., Report]  # (request, runner, bars, waits=…)
 class Again:
     """How a call is repeated: `pause` seconds between two runs (None: one run), and how many runs there are (None: until a signal).
 
-    `allowed` says how long an outage may last, `maintain` how the destination is maintained beside it (None: it is not).
+    `allowed` says how long an outage may last, `maintain` how the destination is maintained beside it (None: it is not), `events` which
+    queue names the files (None: each run lists).
     """
 
     pause: float | None = None
     runs: int | None = None
     allowed: Allowed = NONE
     maintain: Any = None
+    events: Asked | None = None
 
 
 def again(
-    every: str | float | None, max_runs: int | None, outage: str | float | None = None, maintain: object = False
+    every: str | float | None, max_runs: int | None, outage: str | float | None = None, maintain: object = False, events: Any = None,
+    relist: str | float | None = None,
 ) -> Again:  # fmt: skip
     """The same of a call's arguments; UsageError for a wrong one, which is said before Spark starts."""
     refuse_needless({"max_runs": max_runs}, {"every=": every is not None})
     allowed = None if outage is None else Allowed(seconds(outage, "outage"))
     kept = upkeep.wanted(maintain, loops=every is not None)
+    named = asked(events, relist, loops=every is not None)
     if every is None:
-        return Again(allowed=allowed or NONE, maintain=kept)
+        return Again(allowed=allowed or NONE, maintain=kept, events=named)
     runs = None if max_runs is None else whole(max_runs, "max_runs", 1)
-    return Again(seconds(every, "every"), runs, allowed or Allowed(A_DAY, proven=True), kept)
+    return Again(seconds(every, "every"), runs, allowed or Allowed(A_DAY, proven=True), kept, named)
 
 
-def one(decide: Callable[[Request], Request], told: Callable[[Report], Report]) -> Run:
+def one(decide: Callable[[Request], Request], told: Callable[[Report], Report], listening: Listening | None = None) -> Run:
     """The runs of a call into one destination: what is quarantined is tried again, then what is new is read."""
-    retrying = Retrying()
+    retrying, listening = Retrying(), listening or Listening(None)
 
     def run(request: Request, runner: Runner, bars: Progress, *, waits: bool) -> Report:
         made = decide(request)
         retried = retrying.run(made, runner, bars)
-        return retried.noted(told(gather(made, runner, bars, waits=waits)))
+        return retried.noted(listening.run(lambda given: told(gather(given, runner, bars, waits=waits)), made, runner, bars))
 
     return run
 
@@ -84,9 +90,10 @@ def repeat(
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop, loops, runs = stop, again.pause is not None, again.runs
-    away, report, work = Outages(again.allowed, bars, request.shown), None, run or one(decide, told)
+    away, report, listening = Outages(again.allowed, bars, request.shown), None, Listening(again.events)
+    work = run or one(decide, told, listening)
     keep_up = upkeep.beside(again.maintain, request, runner, bars)
-    with until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
+    with closing(listening), until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
         bars.stop = stopped if loops else stop
         while True:
             began = outages.clock()

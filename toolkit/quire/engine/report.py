@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from quire import display
@@ -16,7 +16,17 @@ from quire.planning.changes import Changes
 from quire.skew import SkewResult
 
 SHOWN = 5
+SEVERAL = 1_000  # names of a kind that the reports of a call's parts tell together
 BEHIND = "behind the newest one"  # said of an export
+
+
+# What of a call's parts is added up, and what is told of each; of the rest, the last part tells.
+_ADDED = (
+    "files", "bytes", "written", "records", "lost", "data_files", "quarantined_count", "changed_count", "longer_count", "unreadable_count",
+    "skipped", "held_back", "young", "links", "seconds", "retries", "deleted", "hidden", "superseded", "superseded_held", "early",
+    "outstanding",
+)  # fmt: skip
+_JOINED = ("quarantined", "changed", "unreadable", "deferred", "others", "deleted_examples", "pins")
 
 
 def named(dest: str, source: str) -> str:
@@ -49,6 +59,42 @@ class Gap:
 
     def __str__(self) -> str:
         return f"{format_span(self.seconds)} from {self.began} UTC: {self.away}"
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """What the events that a call was told by have come to (`events=`).
+
+    received    messages; each may name several files, or a directory, and so may several name the same one
+    new         files that were not in the ledger in the version that is there
+    known       files that were
+    gone        names of which there is no file
+    outside     names that lie in none of the call's sources, or that it does not mean (include, exclude, hidden)
+    not_understood  messages that are none of the kind that was expected: they stay in the queue
+    waiting     messages that the queue gives again, as their files could not be taken yet
+    lists       full listings that were due
+
+        report = quire.consolidate("s3://bucket/in", "/data/out", events="sqs://sqs.eu-west-1.amazonaws.com/123456789012/queue")
+        report.events.new, report.events.known
+    """
+
+    received: int = 0
+    new: int = 0
+    known: int = 0
+    gone: int = 0
+    outside: int = 0
+    not_understood: int = 0
+    waiting: int = 0
+    lists: int = 0
+
+    def plus(self, more: EventCounts) -> EventCounts:
+        """The sum of two."""
+        return EventCounts(*(getattr(self, each.name) + getattr(more, each.name) for each in fields(self)))
+
+    def __str__(self) -> str:
+        said = f"{self.received:,} received: {self.new:,} new files, {self.known:,} known, {self.gone:,} gone, {self.outside:,} outside"
+        more = {"messages not understood": self.not_understood, "messages wait": self.waiting, "full listings": self.lists}
+        return said + "".join(f", {n:,} {what}" for what, n in more.items() if n)
 
 
 @dataclass(frozen=True)
@@ -92,6 +138,7 @@ class Report:
     given_up          (path, reason) of what this call has read for the last time (max_attempts=): `Ledger.retry` alone takes it from now
                       on; `given_up_count` in all
     gaps              outages that the call has outlived, each a `quire.Gap`; of very many the last ones, `gap_count` in all its runs
+    events            of a call that goes by events, what these have come to (`quire.EventCounts`); else None
     upkeep            what upkeep beside a loop (`maintain=`) could not do when it last tried, each with the reason: the run went well
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
@@ -147,6 +194,7 @@ class Report:
     given_up: tuple[tuple[str, str], ...] = ()
     given_up_count: int = 0
     upkeep: tuple[str, ...] = ()
+    events: EventCounts | None = None
 
     @property
     def all_quarantined(self) -> bool:
@@ -174,6 +222,18 @@ class Report:
     def _outages(self) -> dict[str, object]:
         rows: dict[str, object] = {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
         return rows | ({"upkeep was hindered": "; ".join(self.upkeep)} if self.upkeep else {})
+
+    def after(self, before: Report) -> Report:
+        """The report of a call's last part, with what an earlier part of it (`before`) has done."""
+        found = dict[str, Any]()
+        for each in fields(self):
+            first, last = getattr(before, each.name), getattr(self, each.name)
+            if each.name in _ADDED:
+                found[each.name] = first + last
+            elif each.name in _JOINED:
+                found[each.name] = tuple(dict.fromkeys((*first, *last)))[:SEVERAL]
+        last_said = {name: getattr(self, name) or getattr(before, name) for name in ("skew", "instant", "failure")}
+        return replace(self, **found, **last_said, jobs=(*before.jobs, *self.jobs))
 
     def _retries(self) -> dict[str, object]:
         rows: dict[str, object] = {}
@@ -229,6 +289,7 @@ class Report:
         }  # fmt: skip
         rows |= {name: f"{count:,}" for name, count in counts.items() if count}
         rows |= {"hidden, ignored": hidden_names(self.hidden)} if self.hidden else {}
+        rows |= {"events": str(self.events)} if self.events else {}
         rows |= self._retries() | self._outages()
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} {self.noun}/s)"
         if self.skew is not None:
@@ -267,7 +328,7 @@ class Report:
         """Whether no file was there at all."""
         counts = (self.skipped, self.quarantined_count, self.changed_count, self.unreadable_count, self.young, self.links, self.deleted,
             self.hidden)  # fmt: skip
-        return not any((*counts, self.jobs, self.deferred, self.others, self.held_back))
+        return not any((*counts, self.jobs, self.deferred, self.others, self.held_back, self.events and self.events.received))
 
     def __str__(self) -> str:
         if self.nothing:

@@ -28,6 +28,7 @@ from quire.formats import parquet_options as parquet
 from quire.formats.lines import compressor
 from quire.formats.parquet import CONTENT, USUAL
 from quire.formats.parquet_options import ParquetOptions
+from quire.planning.among import Among
 from quire.planning.changes import Policy
 from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
@@ -106,6 +107,7 @@ class Request:
     # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
     takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
+    among: Among | None = field(default=None, repr=False, compare=False)  # names that a run looks at, where it does not list
 
     @property
     def spec(self) -> Spec:
@@ -149,7 +151,9 @@ class Request:
         guessed = not ((known and not decodes) or self.convert.transform == "callable" or columns)
         estimate = Estimate(self.convert, not known) if guessed else None
         ratio, policy = None if guessed or columns else 1.0, dataclasses.replace(self.policy, supersede=supersede)
-        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns)
+        return Wanted(
+            self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns, among=self.among
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

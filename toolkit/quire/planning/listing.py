@@ -22,6 +22,7 @@ from quire.errors import FormatError, StorageError
 from quire.formats.lines import LONGEST
 from quire.formats.partitions import LONGEST as LONGEST_NAME
 from quire.planning import columns, routes
+from quire.planning.among import looked_up
 from quire.planning.changes import Decided, Policy, decide
 from quire.planning.deleted import Blind, ListedNames
 from quire.planning.drops import DROPS, put_drops
@@ -121,6 +122,7 @@ class Listing:
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
     examples: int = EXAMPLES  # names of a kind that one piece may tell
     columns: columns.Columns | None = None  # of files that hold rows, which are looked at
+    whole: bool = True  # False: some names are looked at, so what was not listed may be there all the same
 
 
 @dataclass
@@ -201,6 +203,7 @@ class Listed:
     young: int = 0
     hidden: int = 0  # files and directories that were ignored for their names
     links: int = 0
+    missing: int = 0  # names that were to be looked at, and are not there
     unwanted: Some = field(default_factory=lambda: Some(most=NAMES))  # names below their roots that do not match what was asked for
     met: list[list[Any]] = field(default_factory=list)  # [root, glob] that matches a name; [root, ""]: the root has names
     differing: Differing = field(default_factory=Differing)
@@ -237,7 +240,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     """List a piece, take out what the ledger covers, write the rest to the plan, and tell its runs."""
     found = Listed()
     dest = connect(listing.dest, listing.dest_options, found.again)
-    watching = ListedNames if listing.fold.sources and not listing.policy.supersede else Blind
+    watching = ListedNames if listing.fold.sources and listing.whole and not listing.policy.supersede else Blind
     seen = watching(listing.roots[piece.root], listing.selection, piece)
     for chunk, listed in enumerate(_chunks(listing, piece, found, seen)):
         entries, stored = _identified(listing.roots[piece.root], _possible(listing, dest, piece, listed, found), found)
@@ -373,7 +376,18 @@ def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, writ
 def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) -> Iterator[list[Entry]]:
     """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
-    store, takes = root.store(found.again), _taker(root, listing.selection, found, listing.dest, piece.root)
+    takes = _taker(root, listing.selection, found, listing.dest, piece.root)
+    if not piece.names:
+        yield from _below(listing, piece, found, seen, takes)
+    elif chunk := sorted(_named(listing, piece, found, takes)):
+        yield chunk
+
+
+def _below(
+    listing: Listing, piece: Piece, found: Listed, seen: ListedNames, takes: Callable[[Entry], bool] | None
+) -> Iterator[list[Entry]]:  # fmt: skip
+    root = listing.roots[piece.root]
+    store = root.store(found.again)
     waiting, chunk = [piece.folder], list[Entry]()
     most = CHUNK if isinstance(store, Seeking) else sys.maxsize  # where names come in order, all of a directory are one range
     while waiting:
@@ -401,6 +415,24 @@ def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) ->
         waiting += sorted(folders, reverse=True)
     if chunk:
         yield sorted(chunk)
+
+
+def _named(
+    listing: Listing, piece: Piece, found: Listed, takes: Callable[[Entry], bool] | None, later: list[str] | None = None
+) -> Iterator[Entry]:
+    """The wanted files among the names of a piece; `later` takes those that are wanted and cannot be taken yet."""
+    root = listing.roots[piece.root]
+    for name, item in looked_up(root.store(found.again), root, listing.selection, piece.names, listing.dest):
+        young = found.young
+        if item is None:
+            found.missing += 1
+        elif isinstance(item, Trouble):
+            _note(item, root, found)
+            found.hidden += item.kind == "hidden"
+        elif takes is None or takes(item):
+            yield item
+        if later is not None and (found.young > young or (isinstance(item, Trouble) and item.kind == "unreadable")):
+            later.append(name)
 
 
 def _shown(

@@ -35,13 +35,14 @@ LOOKING, ASKING = 8, 24  # directories and single questions at once, where they 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the tree that one task lists: a directory with or without what lies below, or a slice of its names."""
+    """A part of the tree that one task lists: a directory with or without what lies below, a slice of its names, or some files by name."""
 
     root: int
     folder: str
     below: bool = False
     after: str = ""
     until: str = ""
+    names: tuple[str, ...] = ()  # of files below the root, which alone are looked at (see `among`)
 
 
 class _Seen(NamedTuple):

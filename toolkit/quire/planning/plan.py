@@ -14,7 +14,8 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import QuireError
-from quire.planning import offsets, pack
+from quire.planning import offsets, pack, undone
+from quire.planning.among import Among
 from quire.planning.changes import Policy
 from quire.planning.columns import Columns
 from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, TaskRun, Written, list_piece
@@ -45,6 +46,7 @@ class Wanted:
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
     offsets: Offsets | None = None  # of Kafka, in the place of files
     columns: Columns | None = None  # of files that hold rows
+    among: Among | None = None  # names that are looked at, where the roots are not listed
 
 
 @dataclass(frozen=True)
@@ -139,23 +141,55 @@ def _make(look: Look, listed: Listed, ratio: float) -> Planned:
     return planned
 
 
+def listing_of(wanted: Wanted, fold: Fold, job: str = "", plan: str = "") -> Listing:
+    """All that the tasks need to list, or to look up, what a call wants."""
+    return Listing(
+        wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold, wanted.cut, wanted.estimate, wanted.policy,
+        columns=wanted.columns, whole=wanted.among is None,
+    )  # fmt: skip
+
+
+def unsettled(runner: Runner, log: Log, wanted: Wanted) -> tuple[set[tuple[int, str]], int]:
+    """Of the names that a call looks at, those of which anything is left to do, by what the log says now: (root's number, name).
+
+    And how many of them are not there.
+    """
+    assert wanted.among is not None
+    found = wanted.among.pieces()
+    listing = listing_of(wanted, fold(log, log.settled_version()))
+    left, missing = set[tuple[int, str]](), 0
+    outcomes = runner.run(functools.partial(_unsettled, listing), found) if found else []
+    for piece, outcome in zip(found, outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            raise outcome.kind_of_error(f"a look at what events have named failed: {str(outcome).rstrip('.')}. Nothing was changed.")
+        left.update((piece.root, name) for name in outcome["left"])
+        missing += outcome["missing"]
+    return left, missing
+
+
+def _unsettled(listing: Listing, piece: Piece) -> dict[str, Any]:
+    with without_collector():
+        left, missing = undone.unsettled(listing, piece)
+        return {"left": left, "missing": missing}
+
+
 def list_files(look: Look) -> tuple[Listed, float]:
     """The files of a source that are not done, listed by tasks."""
     wanted, progress = look.wanted, look.progress
-    listing = Listing(
-        wanted.dest, wanted.dest_options, look.job, look.plan, wanted.roots, wanted.selection, look.fold, wanted.cut, wanted.estimate,
-        wanted.policy, columns=wanted.columns,
-    )  # fmt: skip
+    listing = listing_of(wanted, look.fold, look.job, look.plan)
     every = bool(listing.fold.sources)
     with progress.phase("listing", unit="dir") as bar:
         found = list[Piece]()
-        for piece in pieces(wanted.roots, wanted.selection, look.runner.parallelism, progress.again, every=every):
+        cut = pieces(wanted.roots, wanted.selection, look.runner.parallelism, progress.again, every=every)
+        for piece in cut if wanted.among is None else wanted.among.pieces():
             found.append(piece)
             bar.update(1)
     with progress.phase("planning", total=len(found), unit="dir") as bar:
-        listed = _merge(look.runner, listing, found, lambda: bar.update(0))
+        listed = _merge(look.runner, listing, found, lambda: bar.update(0)) if found else Listed()
         bar.to(len(found), retries=listed.retries)
     written = listed.written
+    if wanted.among is not None and wanted.among.first is None:
+        wanted.among.first = listed
     if listed.new:
         freeze_columns(look, written)
     ratio = wanted.ratio if wanted.ratio is not None else written.sampled_out / written.sampled if written.sampled else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +11,9 @@ import pyarrow.compute as pc
 from quire.coverage.antijoin import remaining
 from quire.planning.changes import Policy, decide
 from quire.planning.deleted import Blind
-from quire.planning.listing import Listed, Listing, _chunks, _table
+from quire.planning.listing import Listed, Listing, _chunks, _identified, _named, _table, _taker
 from quire.planning.pieces import Piece
-from quire.storage import connect
+from quire.storage import Entry, connect
 
 COLUMNS = ["path", "start", "length", "size", "version", "modified"]  # of a plan, of a listing
 SPLITS = pa.schema(
@@ -40,6 +41,33 @@ def undone(listing: Listing, piece: Piece, *, changed: bool = False) -> Iterator
         rows = pa.concat_tables([rows, shown(pa.Table.from_pylist(files, left.files.schema))])
         reasons = [*[None] * (rows.num_rows - len(files)), *(why[file["path"]] for file in files)]
         yield rows.append_column(TOLD.field("reason"), pa.array(reasons, pa.string()))
+
+
+def unsettled(listing: Listing, piece: Piece) -> tuple[list[str], int]:
+    """The names of a piece that a next look would take, or look at again: of a piece with all below a directory, that directory's.
+
+    And how many of the names are not there.
+    Nothing of the others is to be done: the ledger has them as they are there, or they are not there, or the call does not mean them.
+    """
+    root, dest, policy = listing.roots[piece.root], connect(listing.dest, listing.dest_options), listing.policy
+    found, later = Listed(), list[str]()
+    takes, prefix = _taker(root, listing.selection, found, listing.dest, piece.root), len(root.url.rstrip("/")) + 1
+    needs = tuple(dict.fromkeys((*policy.needs, *replace(policy, supersede=True).needs)))
+    if piece.names:
+        chunks: Iterator[list[Entry]] = iter([sorted(_named(listing, piece, found, takes, later))])
+    else:
+        chunks = _chunks(listing, piece, found, Blind(root, listing.selection, piece))
+    for listed in chunks:
+        entries, _ = _identified(root, listed, found)
+        if not entries:
+            continue
+        left = remaining(_table(root.url, entries), listing.fold, dest, needs)
+        again = [decide(left.known, replace(policy, supersede=each), root.store, root.url).again for each in (False, True)]
+        paths = {*left.files.column("path").to_pylist(), *(row["path"] for rows in again for row in rows)}
+        later += sorted(path[prefix:] for path in paths)
+    if not piece.names and (later or found.young or found.unreadable.count):
+        later = [piece.folder]
+    return later, found.missing
 
 
 def shown(rows: pa.Table) -> pa.Table:

@@ -102,6 +102,18 @@ def account(host: str, options: Mapping[str, object] | None) -> AzureAccount:
     return AzureAccount(name, endpoint, _key(key) if key else b"", "" if key else sas, credential)
 
 
+def queues(name: str, options: Mapping[str, object] | None) -> AzureAccount:
+    """The same account of that name, at the endpoint of its queues. Raises UsageError where that cannot be told from the options."""
+    found = account(name, options)
+    string = _connection(text(options or {}, "connection_string"))
+    endpoint = string.get("queueendpoint") or re.sub(r"(\.z\d+)?\.blob\.", r"\1.queue.", found.endpoint, count=1)
+    if endpoint == found.endpoint:
+        raise UsageError(
+            f"the queues of the account {found.name!r} have an endpoint that is not known. Give a connection_string that has it."
+        )
+    return AzureAccount(found.name, endpoint.rstrip("/"), found._key, found._sas, found._credential)
+
+
 def canonical(url: str, options: Mapping[str, object] | None) -> str:
     """A normalised URL with its account in it, as `abfs://container@account.dfs.core.windows.net/path`, so that each place has one URL.
 

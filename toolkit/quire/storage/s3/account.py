@@ -104,7 +104,15 @@ class S3Account:
                 self._made[os.getpid(), region] = found
         return found
 
-    def _client(self, region: str) -> Any:
+    def beside(self, service: str, region: str, endpoint: str) -> Any:
+        """The client of another service of AWS, for the same identity."""
+        key = (os.getpid(), f"{service} {region} {endpoint}")
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._client(region, service, endpoint)
+            return self._made[key]
+
+    def _client(self, region: str, service: str = "s3", endpoint: str = "") -> Any:
         try:
             import boto3
             from botocore import UNSIGNED
@@ -127,11 +135,13 @@ class S3Account:
                 aws_access_key_id=options.get("key"), aws_secret_access_key=options.get("secret"),
                 aws_session_token=options.get("token"), profile_name=options.get("profile"),
             )  # fmt: skip
-            kwargs = {"use_ssl": bool(options.get("use_ssl", True)), **self.kwargs, "endpoint_url": self.endpoint}
+            kwargs = {"use_ssl": bool(options.get("use_ssl", True)), **self.kwargs, "endpoint_url": endpoint or self.endpoint}
             self._who = session.get_credentials()
-            made = session.client("s3", config=config, **({**kwargs, "region_name": region} if region else kwargs))
+            made = session.client(service, config=config, **({**kwargs, "region_name": region} if region else kwargs))
         except (BotoCoreError, TypeError, ValueError) as e:
             raise explained("cannot reach S3", e, self.host, "") from e
+        if service != "s3":
+            return made
         take_over(made)
         if self.pays:
             made.meta.events.register("before-call.s3", _pays)

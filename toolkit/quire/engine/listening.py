@@ -1,0 +1,210 @@
+"""Runs that go by events: full listings as often as they are due, and between them a look at the names alone that a queue has told.
+
+    receive → (list in full, where that is due | plan from the names) → commit → look again → delete what is settled
+
+A message is deleted once the ledger, at a version that cannot change any more, has its files as they are there, or they are not there,
+or are not meant. One that a kill has left comes again. The store says when the last full listing was: a mark is put after all that it
+has found is committed, with the time and the log's version at which it began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from quire.commit import names
+from quire.commit.entries import Commit, Foreign, Published
+from quire.commit.entries import Entry as LogEntry
+from quire.engine.report import EventCounts, Report
+from quire.engine.request import Request
+from quire.errors import StorageError
+from quire.planning import plan
+from quire.planning.among import Among, lies_in
+from quire.progress import Progress
+from quire.sources.events import Asked, EventQueue, Finder, Found, Message
+from quire.spark.runner import Runner
+from quire.storage import Entry
+
+MOST = 50_000  # messages that are worked on together
+TURNS = 20  # in which a run takes so many: a queue without an end does not hold it up for ever
+FREEING = ("forget", "rollback", "restore")  # the verbs of commits after which files that were done may be to be done again
+Work = Callable[[Request], Report]
+
+# By this name, so that a simulated clock can stand in its place.
+clock = time.time
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What the messages that wait mean among the places of a call: below each root files and directories, and which message says which."""
+
+    found: Found
+    of: dict[str, list[tuple[int, str]]]
+
+    @classmethod
+    def by(cls, messages: Iterable[Message], request: Request) -> Meant:
+        """The same of messages that are understood."""
+        finder, found = Finder(request.roots), Found()
+        return cls(found, {one.id: [where for event in one.events or () for where in finder.find(event, found)] for one in messages})
+
+    @property
+    def among(self) -> Among:
+        """To be looked at."""
+        return Among(self.found.files, self.found.folders)
+
+
+class Listening:
+    """The events of a call's runs; without any (`asked` is None) each run lists."""
+
+    def __init__(self, asked: Asked | None) -> None:
+        self._asked = asked
+        self._queue: EventQueue | None = None
+        # Messages that are not settled, and the ids of those that are not understood, each with the time at which it came.
+        self._waiting, self._strange = dict[str, tuple[Message, float]](), dict[str, float]()
+        self._answered = False  # the queue did so once, so it is no mistake in the call
+        self._owed = False  # events were lost, and the listing that makes up for it has not come to its end
+        self._marks = list[str]()  # that the last look at the store has found
+        self._looked = 0  # the version up to which no file is new again
+
+    def close(self) -> None:
+        """The call is over."""
+        if self._queue is not None:
+            self._queue.close()
+
+    def run(self, work: Work, request: Request, runner: Runner, bars: Progress) -> Report:
+        """A run, in which `work` lists and gathers, or gathers what the request looks at alone."""
+        if self._asked is None:
+            return work(request)
+        queue = self._opened(self._asked, request)
+        report, counts, failed = None, EventCounts(), None
+        for turn in range(TURNS):
+            self._owed |= queue.lost()
+            full = not turn and self._due(self._asked, request, bars)
+            try:
+                new, strange = self._receive(queue, bars)
+            except StorageError as e:
+                if turn or not (full and self._answered):
+                    raise
+                failed, new, strange = e, [], []
+            part, came = self._turn(work, request, runner, bars, full=full)
+            report = part if report is None else part.after(report)
+            counts = counts.plus(dataclasses.replace(came, received=len(new) + len(strange), not_understood=len(strange)))
+            _tell(queue, strange, bars)
+            if len(new) + len(strange) < MOST or bars.stopping:
+                break
+        if failed is not None:
+            raise failed
+        assert report is not None
+        return dataclasses.replace(report, events=dataclasses.replace(counts, waiting=len(self._waiting)))
+
+    def _opened(self, asked: Asked, request: Request) -> EventQueue:
+        """The queue; one that is elsewhere is opened anew, as its options may have newer values."""
+        if self._queue is None or self._queue.hidden < math.inf:
+            self._queue = asked.opened(request.roots)
+        return self._queue
+
+    def _receive(self, queue: EventQueue, bars: Progress) -> tuple[list[Message], list[Message]]:
+        """The messages that have come, and those of them that are not understood."""
+        now = clock()  # what has waited for longer the queue gives to others again
+        self._waiting = {name: one for name, one in self._waiting.items() if abs(now - one[1]) < queue.hidden}
+        self._strange = {name: at for name, at in self._strange.items() if abs(now - at) < queue.hidden}
+        came = queue.receive(max(1, MOST - len(self._waiting)), bars.again)
+        self._answered = True
+        new = [one for one in came if one.events is not None]
+        strange = [one for one in came if one.events is None and one.id not in self._strange]
+        self._waiting.update((one.id, (one, now)) for one in new)
+        self._strange.update((one.id, now) for one in strange)
+        return new, strange
+
+    def _turn(self, work: Work, request: Request, runner: Runner, bars: Progress, *, full: bool) -> tuple[Report, EventCounts]:
+        """List, or look at what the messages name, and delete those that are settled by then."""
+        assert self._queue is not None
+        if full:
+            if self._queue.hidden == math.inf:
+                self._waiting.clear()  # the listing that begins now finds them
+            report = self._listed(work, request, bars)
+            counts = EventCounts(lists=1)
+        meant = Meant.by((one for one, _ in self._waiting.values()), request)
+        among = meant.among
+        if not full:
+            report = work(dataclasses.replace(request, among=among))
+            counts = _counts(among, meant.found)
+        if not self._waiting:
+            return report, counts
+        log = request.held.read(request.store(bars.again))
+        left, missing = plan.unsettled(runner, log, dataclasses.replace(request, among=meant.among).wanted())
+        settled = [one for one, _ in self._waiting.values() if not any(lies_in(where, left) for where in meant.of[one.id])]
+        if full:
+            named = len({*meant.found.files})
+            counts = dataclasses.replace(counts, known=max(0, named - missing - len(left)), gone=missing, outside=meant.found.outside)
+        self._queue.delete(settled, bars.again)
+        for one in settled:
+            del self._waiting[one.id]
+        return report, counts
+
+    # ----------------------------------------------------------------------------------------------------- full listings
+    def _listed(self, work: Work, request: Request, bars: Progress) -> Report:
+        """List in full, and mark in the store that it was done, once all that was found is committed."""
+        began, version, before = int(clock() * 1000), request.held.read(request.store(bars.again)).tip, self._marks
+        report = work(request)
+        if bars.stopping:
+            return report  # part of it may be left
+        self._owed = False
+        store = request.store(bars.again)
+        if report.version:  # else nothing is written into a destination that holds nothing
+            mark = names.listing(request.identity.hash, began, version)
+            store.put_if_absent(mark, b"listed\n")
+            for old in before:
+                if old != mark:
+                    store.remove(old)
+        return report
+
+    def _due(self, asked: Asked, request: Request, bars: Progress) -> bool:
+        """Whether a full listing is due, by what the store says.
+
+        A mark whose time lies as far ahead, since a clock was wrong, does not count: nobody would list for as long.
+        """
+        store, intent, now = request.store(bars.again), request.identity.hash, clock()
+        found = store.scan(names.LISTINGS, after=f"{intent}-", until=f"{intent}.")
+        marks = {item.name: mark for item in found if isinstance(item, Entry) and (mark := names.of_listing(item.name))}
+        self._marks = list(marks)
+        log = request.held.read(store)
+        versions = [version for at, version in marks.values() if abs(now - at / 1000) < asked.relist and version <= log.tip]
+        if self._owed or not versions:
+            return True
+        since = max(*versions, self._looked) if self._looked <= log.tip else max(versions)
+        if any(map(_is_new_again, log.since(since))):
+            return True
+        self._looked = log.tip
+        return False
+
+
+def _is_new_again(entry: LogEntry) -> bool:
+    """Whether files that were done may be to be done again after an entry of the log."""
+    if isinstance(entry, Commit):
+        return entry.verb in FREEING
+    return bool((isinstance(entry, Foreign) and entry.undone) or (isinstance(entry, Published) and entry.lost))
+
+
+def _counts(among: Among, found: Found) -> EventCounts:
+    first = among.first
+    if first is None:  # the call has gone on with a job, and was stopped then
+        return EventCounts(outside=found.outside)
+    differing = first.differing
+    return EventCounts(
+        new=first.new + differing.outdated, known=first.done + differing.reported.count, gone=first.missing,
+        outside=found.outside + first.unwanted.count + first.hidden + first.links,
+    )  # fmt: skip
+
+
+def _tell(queue: EventQueue, strange: Sequence[Message], bars: Progress) -> None:
+    if strange:
+        n = len(strange)
+        many = "1 message is" if n == 1 else f"{n:,} messages are"
+        bars.say(
+            f"{queue.shown}: {many} not understood and stay{'s' * (n == 1)} there, for the queue's dead-letter rule or whoever it is for. "
+            f"For example: {strange[0].said}", always=True,
+        )  # fmt: skip

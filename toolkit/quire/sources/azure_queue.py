@@ -1,0 +1,82 @@
+"""Events of Event Grid in a queue of Azure storage: `azure-queue://account/queue`, by the options of the source's account."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from lxml import etree
+
+from quire.errors import NotFoundError, StorageError, UsageError, scrub
+from quire.sources.events import HIDDEN, Message, drained, in_parts, message
+from quire.sources.files import Root
+from quire.sources.notices import of_azure
+from quire.storage import OnRetry
+from quire.storage.azure.account import queues
+from quire.storage.azure.rest import BlobRest
+from quire.storage.retry import again
+
+PAGE = 32  # messages, the most that the service gives at once
+_QUEUE = re.compile(r"([A-Za-z0-9.-]+)/([a-z0-9](?:-?[a-z0-9]){2,62})")
+
+
+def opened(place: str, options: Mapping[str, object], _: Sequence[Root]) -> AzureQueue:
+    """The queue `account/queue`."""
+    match = _QUEUE.fullmatch(place.rstrip("/"))
+    if match is None:
+        raise UsageError(f"'azure-queue://{scrub(place, 200)}' names no queue of an account. Write azure-queue://account/queue.")
+    return AzureQueue(match[1].partition(".")[0].lower(), match[2], options)
+
+
+class AzureQueue:
+    """A queue of an account of Azure storage."""
+
+    hidden = HIDDEN
+
+    def __init__(self, account: str, queue: str, options: Mapping[str, object]) -> None:
+        self.shown = f"azure-queue://{account}/{queue}"
+        self._rest = BlobRest(queues(account, options), queue)
+
+    def receive(self, most: int, on_retry: OnRetry) -> list[Message]:
+        """See `EventQueue`."""
+        query = {"numofmessages": str(PAGE), "visibilitytimeout": f"{HIDDEN:.0f}"}
+        what = f"cannot receive events from {self.shown}"
+
+        def ask() -> list[Message]:
+            return _parsed(what, again(lambda: self._rest.send("GET", what, "messages", query), on_retry).body)
+
+        try:
+            return drained(ask, most)
+        except NotFoundError as e:
+            raise StorageError(f"{what}: there is no such queue. Check the spelling.") from e
+
+    def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
+        """See `EventQueue`. A message that somebody else has received since is left to them."""
+        what = f"cannot delete events from {self.shown}"
+
+        def remove(some: Sequence[Message]) -> None:
+            for one in some:
+                name, query = f"messages/{one.id}", {"popreceipt": one.handle}
+                again(lambda name=name, query=query: self._rest.send("DELETE", what, name, query, answers=(400, 404)), on_retry)  # type: ignore[misc]
+
+        in_parts(remove, messages, math.ceil(len(messages) / 8) or 1)
+
+    def lost(self) -> bool:
+        """Never that anybody would know."""
+        return False
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def _parsed(what: str, body: bytes) -> list[Message]:
+    try:
+        found = etree.fromstring(body.lstrip(b"\xef\xbb\xbf"), etree.XMLParser(resolve_entities=False, no_network=True))
+    except etree.XMLSyntaxError:
+        found = None
+    if found is None or found.tag != "QueueMessagesList":
+        raise StorageError(f"{what}: the answer is not one of a queue. Check the account, and the proxy between.")
+    texts = ([one.findtext(tag) or "" for tag in ("MessageId", "PopReceipt", "MessageText")] for one in found.iter("QueueMessage"))
+    return [message(quote(name, safe="-"), receipt, text, of_azure) for name, receipt, text in texts]
