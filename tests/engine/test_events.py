@@ -122,9 +122,7 @@ def test_marks_are_few(tmp_path: Path, queue: FakeQueue, now: list[float]) -> No
 
 
 @pytest.mark.parametrize("jump", [-50 * 365 * DAY, 300 * 365 * DAY], ids=["back", "ahead"])
-def test_a_clock_that_jumps_lets_a_listing_come_early_and_no_more(
-    tmp_path: Path, queue: FakeQueue, now: list[float], jump: float
-) -> None:
+def test_a_clock_that_jumps_lets_a_listing_come_early_and_no_more(tmp_path: Path, queue: FakeQueue, now: list[float], jump: float) -> None:
     source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
     by_events(source, out)
     now[0] += jump
@@ -163,9 +161,7 @@ def test_a_queue_that_repeats_and_names_things_twice_doubles_nothing(tmp_path: P
     assert names(out) == sorted(p.name for p in source.rglob("*.txt"))
 
 
-def test_a_queue_without_an_end_does_not_hold_up_a_run_for_ever(
-    tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_without_an_end_does_not_hold_up_a_run_for_ever(tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
     by_events(source, out)
     monkeypatch.setattr(listening, "MOST", 10)
@@ -174,9 +170,7 @@ def test_a_queue_without_an_end_does_not_hold_up_a_run_for_ever(
     assert (report.events.received, report.files) == (10 * listening.TURNS, 0)
 
 
-def test_many_messages_are_taken_some_at_a_time_by_one_call(
-    tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_messages_are_taken_some_at_a_time_by_one_call(tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
     by_events(source, out)
     monkeypatch.setattr(listening, "MOST", 10)
@@ -242,7 +236,12 @@ def test_what_the_call_does_not_mean_is_passed_over(tmp_path: Path, queue: FakeQ
     os.mkfifo(source / "pipe.xml")
     lies = ["c.txt", "not.xml", "_h/d.xml", ".e.xml", "link/x.xml", "l.xml", "pipe.xml", "../secret/x.xml", "d", "d/../a.xml", "good.xml"]
     queue.send(*(said(source / name) if ".." not in name else Event(("file", ""), f"{source}/{name}".lstrip("/")) for name in lies))
-    queue.send(Event(("s3", "bucket"), "a.xml"), Event(("file", ""), ""), Event(("file", ""), "x" * 5000), Event(("file", ""), f"{source}/a\0".lstrip("/")))
+    queue.send(
+        Event(("s3", "bucket"), "a.xml"),
+        Event(("file", ""), ""),
+        Event(("file", ""), "x" * 5000),
+        Event(("file", ""), f"{source}/a\0".lstrip("/")),
+    )
     queue.send(Event(("file", ""), f"{source}/{'n' * 300}.xml".lstrip("/")))
     report = by_events(source, out, **settings)
     assert (report.files, queue.held) == (1, 1), "a name that no disk can have is told as unreadable"
@@ -260,11 +259,11 @@ def test_messages_that_are_not_understood_stay_and_are_told_once(
     capsys.readouterr()
     report = by_events(source, out)
     assert (report.events.not_understood, queue.held, queue.deleted) == (2, 2, [])
-    told = [line for line in capsys.readouterr().err.splitlines() if "not understood" in line]
-    assert told == [
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "not understood" in line]
+    assert told == (
         "fake://q: 2 messages are not understood and stay there, for the queue's dead-letter rule or whoever it is for. For example: it is "
         "not JSON: 'hello'"
-    ]
+    )
 
 
 def test_a_file_that_has_changed_is_what_the_call_says(tmp_path: Path, queue: FakeQueue) -> None:

@@ -100,8 +100,8 @@ def test_more_than_the_system_keeps_asks_for_a_listing(source: Path, watch: Inot
     (source / "begin").touch()
     time.sleep(0.1)
     for i in range(most // 2 + 100):
-        (source / f"a/{i % 7}").touch()
-        (source / f"b/{i % 7}").touch()
+        (source / f"a/{i % 7}").open("ab").close()
+        (source / f"b/{i % 7}").open("ab").close()
     held.set()
     end = time.monotonic() + PATIENCE
     while not watch.lost() and time.monotonic() < end:

@@ -145,10 +145,11 @@ def consolidate(
     times, bars = again(every, max_runs, outage, maintain, events, relist), Progress(progress)
     dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     made = into(build(source, dest, waits=every is not None, **settings), operation)
-    runner = runner_of(spark, made.store(), made.roots)
+    times.check(made.roots)
     if made.selection.schema and events is not None:
         with about("events"):
             raise UsageError("split_by_schema=True looks at the columns of all files, and so lists them. Leave events= out.")
+    runner = runner_of(spark, made.store(), made.roots)
     if made.selection.schema:
         return checked(made, gather_by_schema(made, runner, bars, times.maintain))
     return repeat(made, runner, bars, times, stop=stop)

@@ -110,6 +110,7 @@ def process(
     if events is not None and isinstance(call, chain.ChainCall):
         with about("events"):
             raise UsageError("a table's commits are read by its timeline, and no event names them. Leave events= out.")
+    times.check(made.roots)
     bars.what = call.what
     return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided, stop=stop)
 

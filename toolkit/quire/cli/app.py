@@ -56,7 +56,7 @@ from quire.cli.status import status
 from quire.cli.upkeep import UPKEEP, maintain
 from quire.engine.loop import again
 from quire.engine.report import named
-from quire.engine.request import LAYOUTS, PLANNERS
+from quire.engine.request import LAYOUTS, PLANNERS, Request
 from quire.errors import QuireError, UsageError, choose, printable, scrub
 from quire.planning.changes import Changes
 from quire.planning.hashing import FUNCTIONS
@@ -144,6 +144,8 @@ _AGAIN = [
     click.option("--max-runs", type=int, help="With --every: how often."),
     OUTAGE,
     MAINTAIN,
+    click.option("--events", help="A queue that names the files which have come: sqs://…, azure-queue://…, pubsub://…, or inotify."),
+    click.option("--relist", help="With --events: how long after a full listing the next one follows; default: 1 day."),
     AS_JSON,
     QUIET,
 ]
@@ -218,11 +220,11 @@ def consolidate(
     **given: Any,
 ) -> None:  # fmt: skip
     """Gather the files below SOURCE… into large files below DEST."""
-    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage, "maintain": given.pop("maintain")}
+    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage}
+    times |= {name: given.pop(name) for name in ("maintain", "events", "relist")}
     settings, master = _settings(given)
     settings = settled(_source(source), settings)
-    again(every, max_runs, outage)
-    _check_first(source, dest, {**settings, "waits": every is not None})
+    again(**times).check(_check_first(source, dest, {**settings, "waits": every is not None}).roots)
     with spark_of(master) as spark, shown(as_json):
         show(quire.consolidate(_source(source), dest, spark=spark, progress=not quiet, **times, **settings), as_json)
 
@@ -274,22 +276,22 @@ def process(
     quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Call FUNCTION (module:name or file.py:name) once for each split of the files below SOURCE…; gather its rows below DEST."""
-    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage, "maintain": given.pop("maintain")}
+    times: dict[str, Any] = {"every": every, "max_runs": max_runs, "outage": outage}
+    times |= {name: given.pop(name) for name in ("maintain", "events", "relist")}
     settings, master = _settings(given)
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
-    again(every, max_runs, outage)
-    check(_source(source), dest, work, waits=every is not None, **settings)
+    again(**times).check(check(_source(source), dest, work, waits=every is not None, **settings).request.roots)
     with spark_of(master) as spark, shown(as_json):
         report = quire.process(_source(source), dest, work, spark=spark, progress=not quiet, **times, **settings)
         show(report, as_json)
 
 
-def _check_first(source: tuple[str, ...], dest: str, settings: Mapping[str, Any]) -> None:
+def _check_first(source: tuple[str, ...], dest: str, settings: Mapping[str, Any]) -> Request:
     """A wrong argument is said at once, not after Spark's start."""
     from quire.engine import request
 
-    into(request.build(_source(source), dest, **{k: v for k, v in settings.items() if k != "operation"}), settings["operation"])
+    return into(request.build(_source(source), dest, **{k: v for k, v in settings.items() if k != "operation"}), settings["operation"])
 
 
 def _source(source: tuple[str, ...]) -> str | list[str]:

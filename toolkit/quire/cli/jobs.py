@@ -23,7 +23,7 @@ from quire.sniff import settled
 from quire.sources import transforms
 from quire.table.into import into
 
-TIMES = ("every", "max_runs", "outage", "maintain")
+TIMES = ("every", "max_runs", "outage", "maintain", "events", "relist")
 OURS = ("spark", "progress", "stop")  # keywords that the process itself gives
 OPTIONS = ("storage_options", "source_options", "dest_options")
 
@@ -41,12 +41,12 @@ class Call:
         return {name: p for name, p in inspect.signature(self.verb).parameters.items() if name not in OURS}
 
 
-def _check_consolidate(source: Any, dest: Any, *, every: Any = None, operation: str | None = None, **settings: Any) -> None:
-    into(request.build(source, dest, waits=every is not None, **settled(source, settings)), operation)
+def _check_consolidate(source: Any, dest: Any, *, every: Any = None, operation: str | None = None, **settings: Any) -> request.Request:
+    return into(request.build(source, dest, waits=every is not None, **settled(source, settings)), operation)
 
 
-def _check_process(*, every: Any = None, **settings: Any) -> None:
-    check_process(**settings, waits=every is not None)
+def _check_process(*, every: Any = None, **settings: Any) -> request.Request:
+    return check_process(**settings, waits=every is not None).request
 
 
 CALLS = {
@@ -137,6 +137,9 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
         for key in OPTIONS:
             if key in given:
                 given[key] = _options(given[key], folder)
+        if isinstance(events := given.get("events"), list) and len(events) == 2 and isinstance(events[1], dict):
+            key = "events"
+            given[key] = events[0], _options(events[1], folder)
         for key in call.functions:
             if isinstance(text := given.get(key), str) and (":" in text or key != "transform" or which == "load"):
                 given[key] = function_of(text)
@@ -153,9 +156,11 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
 
 def _check(call: Call, given: Mapping[str, Any]) -> None:
     """As the call itself checks; a store that does not answer now is not a mistake of the file's."""
-    again(*(given.get(name) for name in TIMES))
+    times = again(*(given.get(name) for name in TIMES))
     try:
-        call.check(**{name: value for name, value in given.items() if name not in TIMES or name == "every"})
+        found = call.check(**{name: value for name, value in given.items() if name not in TIMES or name == "every"})
+        if isinstance(found, request.Request):
+            times.check(found.roots)
     except UsageError:
         raise
     except QuireError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
@@ -40,6 +40,11 @@ class Again:
     allowed: Allowed = NONE
     maintain: Any = None
     events: Asked | None = None
+
+    def check(self, roots: Sequence[Any]) -> None:
+        """UsageError where the queue that names files cannot be one for these roots; nothing is asked for."""
+        if self.events is not None:
+            self.events.opened(roots)
 
 
 def again(

@@ -140,7 +140,7 @@ class PubSub:
         token = self._token
         try:
             if isinstance(token, str) and not token.lstrip().startswith("{"):
-                return google.auth.load_credentials_from_file(token, scopes=[SCOPE])[0]
+                return service_account.Credentials.from_service_account_file(token, scopes=[SCOPE])
             if isinstance(token, str | Mapping):
                 info = json.loads(token) if isinstance(token, str) else dict(token)
                 return service_account.Credentials.from_service_account_info(info, scopes=[SCOPE])

@@ -109,7 +109,7 @@ def queues(name: str, options: Mapping[str, object] | None) -> AzureAccount:
     endpoint = string.get("queueendpoint") or re.sub(r"(\.z\d+)?\.blob\.", r"\1.queue.", found.endpoint, count=1)
     if endpoint == found.endpoint:
         raise UsageError(
-            f"the queues of the account {found.name!r} have an endpoint that is not known. Give a connection_string that has it."
+            f"where the queues of the account {found.name!r} lie is not known. Give a connection_string with their QueueEndpoint."
         )
     return AzureAccount(found.name, endpoint.rstrip("/"), found._key, found._sas, found._credential)
 
