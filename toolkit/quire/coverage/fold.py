@@ -80,6 +80,8 @@ class Fold:
         needed = list(dict.fromkeys([*columns, *aside, *self._also()]))
         tables = []
         wanted = [source for source in self.sources if not last or (source.first <= last and source.last >= first)]
+        if among is not None:
+            wanted = [source for source in wanted if segments.holds_any(among, source.first, source.last)]
         for source, get in _prefetched(store, wanted):
             table = self._counting(self._read(store, source, needed, first, last, among, get), source.number)
             table = self._as_said(store, table, source.number)

@@ -55,6 +55,7 @@ PIECE = pa.schema(
         pa.field("quarantine", pa.string()),
     ]
 )
+FEW = 10_000  # paths that may well lie in few row groups of a long piece
 LATER = ("member",)  # columns that segments had not from the beginning
 # Row groups are small enough to be skipped by their smallest and greatest path.
 ROW_GROUP = 20_000
@@ -120,8 +121,11 @@ def read(
     schema = PIECE if piece else SCHEMA
     try:
         # A piece is long: for a few paths, only the row groups that may hold them are read.
-        file = OwnParquet(stored(store, name) if piece and first and first == last else (get or store.get)(name), schema, LATER)
-        groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last)]
+        some = piece and first and (first == last or (among is not None and len(among) <= FEW))
+        file = OwnParquet(stored(store, name) if some else (get or store.get)(name), schema, LATER)
+        groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last, among)]
+        if some and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
+            file = OwnParquet(store.get(name), schema, LATER)
         table = file.read(columns, groups) if among is None else _among(file, columns, groups, among)
         _check_places(table)
     except (NotFoundError, *DAMAGED) as e:
@@ -162,6 +166,11 @@ def _among(file: OwnParquet, columns: Sequence[str], groups: list[int], among: p
         at += batch.num_rows
     table = pa.Table.from_batches(rest) if rest else file.read(others, [])
     return table.append_column(file.schema.field("path"), pa.chunked_array(found, pa.string())).select(columns)
+
+
+def holds_any(among: pa.Array, first: str, last: str) -> bool:
+    """Whether one of sorted texts lies in [first, last]."""
+    return len(_between(among, first, last)) > 0
 
 
 def _between(among: pa.Array, first: str, last: str) -> pa.Array:
@@ -208,8 +217,10 @@ def _check_places(table: pa.Table) -> None:
                 raise ValueError(f"a row names a data file and no {name}")
 
 
-def _may_hold(file: OwnParquet, group: int, first: str, last: str) -> bool:
+def _may_hold(file: OwnParquet, group: int, first: str, last: str, among: pa.Array | None) -> bool:
     if not last or len(file.groups) == 1:  # of which its name in the log says the range
         return True
     ends = file.file.chunks[group]["path"].ends
-    return ends is None or (ends[0] <= last.encode() and ends[1] >= first.encode())
+    if ends is None or not (ends[0] <= last.encode() and ends[1] >= first.encode()):
+        return ends is None
+    return among is None or holds_any(among, ends[0].decode(), ends[1].decode())

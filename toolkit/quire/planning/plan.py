@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +26,7 @@ from quire.progress import Progress
 from quire.sources.files import Root, Selection
 from quire.sources.transforms import schemas
 from quire.spark.collector import without_collector
-from quire.spark.runner import Failure, Runner
+from quire.spark.runner import Failure, LocalRunner, Runner
 from quire.storage import Entry, Store
 
 MOST_PARTS = 2_000_000
@@ -158,13 +158,18 @@ def unsettled(runner: Runner, log: Log, wanted: Wanted) -> tuple[set[tuple[int, 
     found = wanted.among.pieces()
     listing = listing_of(wanted, fold(log, log.settled_version()))
     left, missing = set[tuple[int, str]](), 0
-    outcomes = runner.run(functools.partial(_unsettled, listing), found) if found else []
+    outcomes = _near(runner, found).run(functools.partial(_unsettled, listing), found) if found else []
     for piece, outcome in zip(found, outcomes, strict=True):
         if isinstance(outcome, Failure):
             raise outcome.kind_of_error(f"a look at what events have named failed: {str(outcome).rstrip('.')}. Nothing was changed.")
         left.update((piece.root, name) for name in outcome["left"])
         missing += outcome["missing"]
     return left, missing
+
+
+def _near(runner: Runner, found: Sequence[Piece]) -> Runner:
+    """Some names are looked up here, sooner than elsewhere a task has begun."""
+    return LocalRunner() if len(found) == 1 and found[0].names else runner
 
 
 def _unsettled(listing: Listing, piece: Piece) -> dict[str, Any]:
@@ -185,7 +190,7 @@ def list_files(look: Look) -> tuple[Listed, float]:
             found.append(piece)
             bar.update(1)
     with progress.phase("planning", total=len(found), unit="dir") as bar:
-        listed = _merge(look.runner, listing, found, lambda: bar.update(0)) if found else Listed()
+        listed = _merge(_near(look.runner, found), listing, found, lambda: bar.update(0)) if found else Listed()
         bar.to(len(found), retries=listed.retries)
     written = listed.written
     if wanted.among is not None and wanted.among.first is None:
