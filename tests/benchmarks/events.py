@@ -4,8 +4,8 @@
 
 The source is `bucketserver.py`, a bucket of S3 within the region; the queue is SQS as moto has it, with a message for each new object. The
 ledger is written by its own writer, as in `ledger.py`, and merged into a checkpoint. New names lie at the end, as names by date do; with
-`--spread` they lie among all others, which is the worst case for a look-up. Each way has a process of its own, in a session that has started;
-a loop's first runs start Spark's workers, so of events the second run is compared.
+`--spread` they lie among all others, which is the worst case for a look-up. Each way has a process of its own, in a session that has
+started; of events the second run is compared, as a loop has them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pyarrow as pa
 from bucketserver import ETAG
 from common import Verdict, arguments, fresh, listed, load, machine, median, serving, session, table, workplace
+
+import ledger
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -52,7 +53,7 @@ def is_new(i: int) -> bool:
 
 def made(place: Path, entries: int, step: int) -> Path:
     """A destination that knows so many objects."""
-    global STEP  # noqa: PLW0603  the processes that write are forks
+    global STEP
     STEP, ledger.rows = step, known  # type: ignore[assignment]
     dest = place / f"known-{step}"
     ledger.make(str(dest), entries)

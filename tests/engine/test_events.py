@@ -324,10 +324,10 @@ def test_a_queue_that_never_answered_is_said_before_anything_is_read(tmp_path: P
     source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
 
     def receive() -> None:
-        raise StorageError("cannot receive events from fake://q: there is no such queue. Check the URL.")
+        raise StorageError("cannot receive events from fake://q: such a queue is not there. Check the URL.")
 
     queue.before["receive"] = receive
-    with refused(StorageError, 3, "there is no such queue"):
+    with refused(StorageError, 3, "such a queue is not there"):
         by_events(source, out, every="1 s")
     assert not out.exists()
 

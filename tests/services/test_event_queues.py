@@ -120,7 +120,7 @@ def received(receive: Callable[..., list[Any]], patience: float = 30.0) -> tuple
 
 
 def test_a_queue_of_sqs_that_is_not_there_is_said_at_once(tmp_path: Path, told: Sqs) -> None:
-    with refused(StorageError, 3, "there is no such queue"):
+    with refused(StorageError, 3, "such a queue is not there"):
         gather(f"s3://{told.bucket}", tmp_path / "out", source_options=told.options, events=f"{told.place}x", every="1 s")
     assert not (tmp_path / "out").exists()
 
@@ -221,7 +221,7 @@ def test_what_azure_gives_and_nobody_deletes_comes_again(azure: dict[str, Any], 
 def test_a_queue_of_azure_that_is_not_there_is_said_at_once(tmp_path: Path, azure: dict[str, Any]) -> None:
     place = uuid.uuid4().hex
     bare(f"abfs://tests/{place}", azure).put("x.txt", b"x\n")
-    with refused(StorageError, 3, "there is no such queue"):
+    with refused(StorageError, 3, "such a queue is not there"):
         gather(f"abfs://tests/{place}", tmp_path / "out", source_options=azure, events="azure-queue://devstoreaccount1/nobody")
     del azure["connection_string"]
     with refused(UsageError, 2, "QueueEndpoint") as e:
@@ -274,7 +274,7 @@ def test_cloud_storage_tells_pubsub(kind: str, request: pytest.FixtureRequest, m
     queue.delete(list(again.values()), lambda _: None)
     time.sleep(2.5)
     assert queue.receive(10, lambda _: None) == []
-    with refused(StorageError, 3, "there is no such subscription"):
+    with refused(StorageError, 3, "such a subscription is not there"):
         pubsub.opened(f"tests/{name}x", {"endpoint_url": endpoint}, []).receive(1, lambda _: None)
 
 

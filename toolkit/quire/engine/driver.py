@@ -87,7 +87,7 @@ def _rounds(
                 wanted = request.wanted(call.tired(1 if supersede else TWICE), supersede=supersede)
                 found = planning.make(backlog.plan, runner, log, log.tip, identity.job(log.tip), wanted, bars)
             if not supersede and call.saw(found, listed=backlog.fresh):
-                some = request.among is not None  # names, of which nothing follows for the source as a whole
+                some = request.pace.among is not None  # names, of which nothing follows for the source as a whole
                 check_found(log, request, found, waits=waits or some, again=some or bool(call.taken_up))
             if found.tasks:
                 return identity.head(found.base, found.plan, len(found.tasks)), found
@@ -190,7 +190,7 @@ class _Call:
         self.held = 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
         self.skipped = max(0, planned.listed.done - self.stats.files_in - self.stats.quarantined_files)
-        if not self.jobs and self.request.among is None:  # which would say that of all that is there
+        if not self.jobs and self.request.pace.among is None:  # which would say that of all that is there
             self.quarantined = planned.listed.quarantined
         if planned.tasks:
             self.skew = planned.skew()

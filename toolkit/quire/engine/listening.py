@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from quire.commit import names
 from quire.commit.entries import Commit, Foreign, Published
 from quire.commit.entries import Entry as LogEntry
-from quire.engine.report import EventCounts, Report
+from quire.engine.report import EventCounts, Report, together
 from quire.engine.request import Request
 from quire.errors import StorageError
 from quire.planning import plan
@@ -39,7 +39,7 @@ clock = time.time
 
 @dataclass(frozen=True)
 class Meant:
-    """What the messages that wait mean among the places of a call: below each root files and directories, and which message says which."""
+    """The files and directories below the roots of a call that the messages which wait mean, and which message says which."""
 
     found: Found
     of: dict[str, list[tuple[int, str]]]
@@ -64,7 +64,7 @@ class Listening:
         self._queue: EventQueue | None = None
         # Messages that are not settled, and the ids of those that are not understood, each with the time at which it came.
         self._waiting, self._strange = dict[str, tuple[Message, float]](), dict[str, float]()
-        self._answered = False  # the queue did so once, so it is no mistake in the call
+        self._answered = False  # the queue did so once, so it is not a mistake in the call
         self._owed = False  # events were lost, and the listing that makes up for it has not come to its end
         self._marks = list[str]()  # that the last look at the store has found
         self._looked = 0  # the version up to which no file is new again
@@ -90,7 +90,7 @@ class Listening:
                     raise
                 failed, new, strange = e, [], []
             part, came = self._turn(work, request, runner, bars, full=full)
-            report = part if report is None else part.after(report)
+            report = part if report is None else together(report, part)
             counts = counts.plus(dataclasses.replace(came, received=len(new) + len(strange), not_understood=len(strange)))
             _tell(queue, strange, bars)
             if len(new) + len(strange) < MOST or bars.stopping:
@@ -130,12 +130,12 @@ class Listening:
         meant = Meant.by((one for one, _ in self._waiting.values()), request)
         among = meant.among
         if not full:
-            report = work(dataclasses.replace(request, among=among))
+            report = work(request.looking_at(among))
             counts = _counts(among, meant.found)
         if not self._waiting:
             return report, counts
         log = request.held.read(request.store(bars.again))
-        left, missing = plan.unsettled(runner, log, dataclasses.replace(request, among=meant.among).wanted())
+        left, missing = plan.unsettled(runner, log, request.looking_at(meant.among).wanted())
         settled = [one for one, _ in self._waiting.values() if not any(lies_in(where, left) for where in meant.of[one.id])]
         if full:
             named = len({*meant.found.files})
@@ -195,7 +195,7 @@ def _counts(among: Among, found: Found) -> EventCounts:
         return EventCounts(outside=found.outside)
     differing = first.differing
     return EventCounts(
-        new=first.new + differing.outdated, known=first.done + differing.reported.count, gone=first.missing,
+        new=first.new + differing.outdated, known=first.done + differing.reported.count, gone=first.differing.missing,
         outside=found.outside + first.unwanted.count + first.hidden + first.links,
     )  # fmt: skip
 

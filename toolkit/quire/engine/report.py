@@ -29,6 +29,14 @@ _ADDED = (
 _JOINED = ("quarantined", "changed", "unreadable", "deferred", "others", "deleted_examples", "pins")
 
 
+def together(before: Report, last: Report) -> Report:
+    """The report of a call's last part, with what an earlier part of it has done."""
+    found: dict[str, Any] = {name: getattr(before, name) + getattr(last, name) for name in _ADDED}
+    found |= {name: tuple(dict.fromkeys((*getattr(before, name), *getattr(last, name))))[:SEVERAL] for name in _JOINED}
+    found |= {name: getattr(last, name) or getattr(before, name) for name in ("skew", "instant", "failure")}
+    return replace(last, **found, jobs=(*before.jobs, *last.jobs))
+
+
 def named(dest: str, source: str) -> str:
     """The words that say which call names the changed files."""
     place = "SOURCE" if ", " in source else shlex.quote(_plain(source))
@@ -63,12 +71,12 @@ class Gap:
 
 @dataclass(frozen=True)
 class EventCounts:
-    """What the events that a call was told by have come to (`events=`).
+    """The sum of the events that a call was told by (`events=`), and their outcome.
 
     received    messages; each may name several files, or a directory, and so may several name the same one
     new         files that were not in the ledger in the version that is there
     known       files that were
-    gone        names of which there is no file
+    gone        names of which a file is not there
     outside     names that lie in none of the call's sources, or that it does not mean (include, exclude, hidden)
     not_understood  messages that are none of the kind that was expected: they stay in the queue
     waiting     messages that the queue gives again, as their files could not be taken yet
@@ -222,18 +230,6 @@ class Report:
     def _outages(self) -> dict[str, object]:
         rows: dict[str, object] = {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
         return rows | ({"upkeep was hindered": "; ".join(self.upkeep)} if self.upkeep else {})
-
-    def after(self, before: Report) -> Report:
-        """The report of a call's last part, with what an earlier part of it (`before`) has done."""
-        found = dict[str, Any]()
-        for each in fields(self):
-            first, last = getattr(before, each.name), getattr(self, each.name)
-            if each.name in _ADDED:
-                found[each.name] = first + last
-            elif each.name in _JOINED:
-                found[each.name] = tuple(dict.fromkeys((*first, *last)))[:SEVERAL]
-        last_said = {name: getattr(self, name) or getattr(before, name) for name in ("skew", "instant", "failure")}
-        return replace(self, **found, **last_said, jobs=(*before.jobs, *self.jobs))
 
     def _retries(self) -> dict[str, object]:
         rows: dict[str, object] = {}

@@ -80,11 +80,13 @@ class Pace:
     min_age  seconds for which a file must not have changed; None: any is taken
     bound    of each commit
     retries  of what is quarantined; None: only the verb `retry` takes it
+    among    names that a run looks at; None: it lists
     """
 
     min_age: float | None = None
     bound: Bound = field(default_factory=Bound)
     retries: Retries | None = None
+    among: Among | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,6 @@ class Request:
     # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
     takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
-    among: Among | None = field(default=None, repr=False, compare=False)  # names that a run looks at, where it does not list
 
     @property
     def spec(self) -> Spec:
@@ -129,6 +130,10 @@ class Request:
 
     def ended(self, commit: Commit) -> None:
         """Learn from a job of the call that was committed."""
+
+    def looking_at(self, among: Among) -> Self:
+        """The same of a run that looks at these names, and does not list."""
+        return dataclasses.replace(self, pace=dataclasses.replace(self.pace, among=among))
 
     def named(self, spec: Spec | None = None, **intent: Any) -> Request:
         """The same, as another job: of which these words are said, and which is meant by these intentions, too."""
@@ -152,7 +157,7 @@ class Request:
         estimate = Estimate(self.convert, not known) if guessed else None
         ratio, policy = None if guessed or columns else 1.0, dataclasses.replace(self.policy, supersede=supersede)
         return Wanted(
-            self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns, among=self.among
+            self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns, among=self.pace.among
         )  # fmt: skip
 
 

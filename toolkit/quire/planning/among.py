@@ -1,6 +1,6 @@
 """The names that a run is to look at, in the place of a listing: each is looked up in its store, and nothing else is.
 
-What is true of a listing is not true of them: that a name is missing there does not mean that its file has gone.
+They say nothing of what is not among them: a name that is missing there does not mean that its file has gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Among:
     first: Listed | None = field(default=None, repr=False)
 
     def pieces(self) -> list[Piece]:
-        """What the tasks look at; a name that lies in one of the directories is looked at with it."""
+        """The parts that tasks look at; a name that lies in one of the directories is looked at with it."""
         folders = list[tuple[int, str]]()
         tops = set[tuple[int, str]]()
         for where in sorted(set(self.folders)):  # what lies in another one comes after it

@@ -159,12 +159,13 @@ class Some:
 
 @dataclass
 class Differing:
-    """Files that the ledger knows in another version, or whose last line waits for its end."""
+    """Files that the ledger knows in another version, or whose last line waits for its end; and names without a file."""
 
     reported: Some = field(default_factory=Some)  # (path, reason) of those that the user wants to hear of
     longer: int = 0  # of them those that are longer now
     outdated: int = 0  # files that a round of their own reads again whole
     held: int = 0  # files with a last line that waits
+    missing: int = 0  # names that were to be looked at, and are not there
 
 
 @dataclass
@@ -203,7 +204,6 @@ class Listed:
     young: int = 0
     hidden: int = 0  # files and directories that were ignored for their names
     links: int = 0
-    missing: int = 0  # names that were to be looked at, and are not there
     unwanted: Some = field(default_factory=lambda: Some(most=NAMES))  # names below their roots that do not match what was asked for
     met: list[list[Any]] = field(default_factory=list)  # [root, glob] that matches a name; [root, ""]: the root has names
     differing: Differing = field(default_factory=Differing)
@@ -425,7 +425,7 @@ def _named(
     for name, item in looked_up(root.store(found.again), root, listing.selection, piece.names, listing.dest):
         young = found.young
         if item is None:
-            found.missing += 1
+            found.differing.missing += 1
         elif isinstance(item, Trouble):
             _note(item, root, found)
             found.hidden += item.kind == "hidden"

@@ -150,7 +150,7 @@ def listing_of(wanted: Wanted, fold: Fold, job: str = "", plan: str = "") -> Lis
 
 
 def unsettled(runner: Runner, log: Log, wanted: Wanted) -> tuple[set[tuple[int, str]], int]:
-    """Of the names that a call looks at, those of which anything is left to do, by what the log says now: (root's number, name).
+    """Among the names that a call looks at, those of which anything is left to do, by what the log says now: (root's number, name).
 
     And how many of them are not there.
     """

@@ -67,7 +67,7 @@ def unsettled(listing: Listing, piece: Piece) -> tuple[list[str], int]:
         later += sorted(path[prefix:] for path in paths)
     if not piece.names and (later or found.young or found.unreadable.count):
         later = [piece.folder]
-    return later, found.missing
+    return later, found.differing.missing
 
 
 def shown(rows: pa.Table) -> pa.Table:

@@ -50,7 +50,7 @@ class AzureQueue:
         try:
             return drained(ask, most)
         except NotFoundError as e:
-            raise StorageError(f"{what}: there is no such queue. Check the spelling.") from e
+            raise StorageError(f"{what}: such a queue is not there. Check the spelling.") from e
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """See `EventQueue`. A message that somebody else has received since is left to them."""

@@ -113,7 +113,7 @@ class Asked:
 
 
 def asked(events: Any, relist: Any, *, loops: bool) -> Asked | None:
-    """What `events=` and `relist=` say, or None; UsageError for what they cannot be. `loops`: the call runs again and again."""
+    """The wish that `events=` and `relist=` say, or None; UsageError for what they cannot be. `loops`: the call runs again and again."""
     refuse_needless({"relist": relist}, {"events=": events is not None})
     if events is None:
         return None
@@ -140,7 +140,7 @@ def asked(events: Any, relist: Any, *, loops: bool) -> Asked | None:
 # ------------------------------------------------------------------------------------------------------------------------ names
 @dataclass
 class Found:
-    """What events tell of the places that a call reads: files and directories below each root, by its number; and how many lie outside."""
+    """The files and directories that events name below each root of a call, by the root's number, and how many events lie outside."""
 
     files: list[tuple[int, str]] = field(default_factory=list)
     folders: list[tuple[int, str]] = field(default_factory=list)

@@ -76,7 +76,7 @@ class Inotify:
         """They were forgotten when they were given."""
 
     def lost(self) -> bool:
-        """See `EventQueue`. What waits is forgotten with it: the listing that follows finds it."""
+        """See `EventQueue`. Names that wait are forgotten with it: the listing that follows finds them."""
         self._start()
         with self._lock:
             lost, self._lost = self._lost, False

@@ -107,7 +107,7 @@ class PubSub:
             wait = seconds(found.headers.get("Retry-After", ""))
             raise TransientError(f"{what}: the service did not manage it ({found.status_code})", wait=wait)
         if found.status_code == 404:
-            raise StorageError(f"{what}: there is no such subscription. Check the spelling.")
+            raise StorageError(f"{what}: such a subscription is not there. Check the spelling.")
         if found.status_code in (401, 403):
             raise StorageError(f"{what}: no permission ({found.status_code}). Ask for the role 'Pub/Sub Subscriber', or give token=.")
         try:

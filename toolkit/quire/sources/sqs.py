@@ -63,7 +63,7 @@ class SqsQueue:
                 found: dict[str, Any] = getattr(client, operation)(QueueUrl=self.url, **asked)
             except Exception as e:
                 if code_of(e).endswith(_UNKNOWN):
-                    raise StorageError(f"{what}: there is no such queue. Check the URL.") from None
+                    raise StorageError(f"{what}: such a queue is not there. Check the URL.") from None
                 raise explained(what, e, urlsplit(self.endpoint).netloc, self.url.rpartition("/")[2]) from None
             return found
 
@@ -82,7 +82,7 @@ class SqsQueue:
         return drained(ask, most)
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
-        """See `EventQueue`. What the service does not delete comes again."""
+        """See `EventQueue`. A message that the service does not delete comes again."""
 
         def remove(some: Sequence[Message]) -> None:
             entries = [{"Id": str(i), "ReceiptHandle": one.handle} for i, one in enumerate(some)]
