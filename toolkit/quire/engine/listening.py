@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ class Listening:
                 failed, new, strange = e, [], []
             part, came = self._turn(work, request, runner, bars, full=full)
             report = part if report is None else together(report, part)
-            counts = counts.plus(dataclasses.replace(came, received=len(new) + len(strange), not_understood=len(strange)))
+            counts = _sum(counts, dataclasses.replace(came, received=len(new) + len(strange), not_understood=len(strange)))
             _tell(queue, strange, bars)
             if len(new) + len(strange) < MOST or bars.stopping:
                 break
@@ -187,6 +188,10 @@ def _is_new_again(entry: LogEntry) -> bool:
     if isinstance(entry, Commit):
         return entry.verb in FREEING
     return bool((isinstance(entry, Foreign) and entry.undone) or (isinstance(entry, Published) and entry.lost))
+
+
+def _sum(one: EventCounts, other: EventCounts) -> EventCounts:
+    return EventCounts(*map(operator.add, dataclasses.astuple(one), dataclasses.astuple(other)))
 
 
 def _counts(among: Among, found: Found) -> EventCounts:

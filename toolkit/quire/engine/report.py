@@ -83,7 +83,7 @@ class EventCounts:
     lists       full listings that were due
 
         report = quire.consolidate("s3://bucket/in", "/data/out", events="sqs://sqs.eu-west-1.amazonaws.com/123456789012/queue")
-        report.events.new, report.events.known
+        report.events           # quire.EventCounts(received=7, new=5, known=2, gone=0, outside=0, not_understood=0, waiting=0, lists=0)
     """
 
     received: int = 0
@@ -94,10 +94,6 @@ class EventCounts:
     not_understood: int = 0
     waiting: int = 0
     lists: int = 0
-
-    def plus(self, more: EventCounts) -> EventCounts:
-        """The sum of two."""
-        return EventCounts(*(getattr(self, each.name) + getattr(more, each.name) for each in fields(self)))
 
     def __str__(self) -> str:
         said = f"{self.received:,} received: {self.new:,} new files, {self.known:,} known, {self.gone:,} gone, {self.outside:,} outside"
