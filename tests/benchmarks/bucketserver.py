@@ -2,22 +2,23 @@
 
     python tests/benchmarks/bucketserver.py --delay 0.14        # prints its port, and serves until its input ends
 
-Every object `<any prefix>00000000` … of every bucket has the same content and etag, and a bucket cannot be changed.
+Every object `<any prefix>00000000` … of every bucket has the same content and etag, and a bucket cannot be changed. Below `tree/` they
+lie in equally large folders.
 """
 
 from __future__ import annotations
 
 import argparse
 from bisect import bisect_right
-from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from blobserver import _BLOBS, MODIFIED, Reply, asked, serve, virtual
 
 ETAG = "5d41402abc4b2a76b9719d911017c592"
 PAGE = 1000
+TREE = "tree/"
 _OBJECT = (
-    "<Contents><Key>{name}</Key><LastModified>2026-11-21T10:00:00.000Z</LastModified><ETag>&quot;" + ETAG + "&quot;</ETag>"
+    "</Key><LastModified>2026-11-21T10:00:00.000Z</LastModified><ETag>&quot;" + ETAG + "&quot;</ETag>"
     "<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType><Size>{size}</Size>"
     "<StorageClass>STANDARD</StorageClass></Contents>"
 )
@@ -32,31 +33,44 @@ _HEADERS = f'ETag: "{ETAG}"\r\nLast-Modified: {MODIFIED}\r\nAccept-Ranges: bytes
 class Buckets:
     """An account of S3."""
 
-    def __init__(self, size: int, objects: int) -> None:
-        self.content, self.objects = bytes(i % 251 for i in range(size)), objects
+    def __init__(self, size: int, objects: int, folders: int) -> None:
+        self.content, self.objects, self.folders = bytes(i % 251 for i in range(size)), objects, folders
+        self.rest = _OBJECT.format(size=size)
 
     def answer(self, method: bytes, target: bytes, head: bytes, body: bytes) -> Reply:
         """Any request."""
         if b"list-type=2" in target:
-            _, query = asked(target)
-            prefix, most = query.get("prefix", ""), min(PAGE, int(query.get("max-keys", PAGE)))
-            start = int(query.get("continuation-token", 0))
-            if after := query.get("start-after"):
-                start = bisect_right(range(self.objects), after, key=lambda i: f"{prefix}{i:08}")
-            return Reply(200, page(start, most, self.objects, len(self.content), prefix), "Content-Type: application/xml\r\n")
+            return Reply(200, self.listed(asked(target)[1]), "Content-Type: application/xml\r\n")
         if _BLOBS.search(target):
             return virtual(self.content, target, method, head, _HEADERS)
         return Reply(404, b"" if method == b"HEAD" else b"<Error><Code>NoSuchKey</Code></Error>", "Content-Type: application/xml\r\n")
 
+    def listed(self, query: dict[str, str]) -> bytes:
+        """A page of a listing as the service sends it, about 330 bytes an object."""
+        prefix, most = query.get("prefix", ""), min(PAGE, int(query.get("max-keys", PAGE)))
+        start, end = 0, self.objects
+        if prefix == TREE and query.get("delimiter"):
+            found = "".join(f"<CommonPrefixes><Prefix>{TREE}{i:04}/</Prefix></CommonPrefixes>" for i in range(self.folders))
+            return _PAGE.format(prefix=TREE, token="", count=self.folders, more="false", found=found).encode()
+        if prefix.startswith(TREE) and prefix != TREE:
+            folder = int(prefix.removeprefix(TREE).rstrip("/"))
+            start, end = folder * self.objects // self.folders, (folder + 1) * self.objects // self.folders
+        if token := query.get("continuation-token"):
+            start = int(token)
+        elif after := query.get("start-after"):
+            start = max(start, bisect_right(range(end), after, key=lambda i: self.name(prefix, i)))
+        last = min(start + most, end)
+        before, rest = f"<Contents><Key>{escape(prefix)}", self.rest
+        if prefix == TREE:
+            found = "".join([f"<Contents><Key>{self.name(prefix, i)}{rest}" for i in range(start, last)])
+        else:
+            found = "".join([f"{before}{i:08}{rest}" for i in range(start, last)])
+        more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < end else ""
+        return _PAGE.format(prefix=escape(prefix), token=more, count=last - start, more=str(last < end).lower(), found=found).encode()
 
-@lru_cache(256)
-def page(start: int, most: int, objects: int, size: int, prefix: str) -> bytes:
-    """A page of a listing as the service sends it, about 330 bytes an object."""
-    end = min(start + most, objects)
-    found = "".join(_OBJECT.format(name=escape(f"{prefix}{i:08}"), size=size) for i in range(start, end))
-    token = f"<NextContinuationToken>{end}</NextContinuationToken>" if end < objects else ""
-    more = str(end < objects).lower()
-    return _PAGE.format(prefix=escape(prefix), token=token, count=end - start, more=more, found=found).encode()
+    def name(self, prefix: str, i: int) -> str:
+        """Of an object."""
+        return f"{TREE}{((i + 1) * self.folders - 1) // self.objects:04}/{i:08}" if prefix == TREE else f"{prefix}{i:08}"
 
 
 def main() -> None:
@@ -64,10 +78,11 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.14, help="seconds before each answer")
     parser.add_argument("--size", type=int, default=5000, help="bytes of an object")
     parser.add_argument("--blobs", type=int, default=100_000, help="in a listing")
+    parser.add_argument("--folders", type=int, default=100, help="below tree/")
     args = parser.parse_args()
     import uvloop
 
-    uvloop.run(serve(Buckets(args.size, args.blobs), args.delay))
+    uvloop.run(serve(Buckets(args.size, args.blobs, args.folders), args.delay))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ from objects import adlfs_gathers, quire_reads, timed, wanted
 from objects_s3 import options, s3fs_gathers
 
 DELAY, FAR = 0.005, 0.14  # seconds before an answer
-PEERS = ("obstore==0.12.1", "s3fs==2026.9.0")
+PEERS = ("obstore==0.12.1", "arro3-core==0.9.1", "s3fs==2026.9.0")
 WHOLE, COPY = "quire.consolidate", "rclone copy, 256 transfers"
 READ, OB, FS, AWAY = "quire, one task", "obstore, 256 at once", "fsspec, asynchronous", "quire, one task at 140 ms"
 SHARE = {FS: 10, OB: 2}  # of the files
@@ -55,11 +55,12 @@ SHARE = {FS: 10, OB: 2}  # of the files
 def peers() -> str:
     """The Python that has the peers; they are installed if they are not there yet."""
     place = Path(sys.prefix) / "bench-region"
-    if not (place / "done").exists():
+    done = place / "done"
+    if not done.exists() or done.read_text() != " ".join(PEERS):
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
         pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", "--no-cache-dir", "--disable-pip-version-check"]
         subprocess.run([*pip, *PEERS], check=True)
-        (place / "done").touch()
+        done.write_text(" ".join(PEERS))
     return str(place / "bin" / "python")
 
 
@@ -107,7 +108,16 @@ def consolidated(job: dict[str, Any], files: int, out: Path) -> Result:
 
 def copied(job: dict[str, Any], files: int, out: Path) -> Result:
     """rclone with what makes it fast, and without a comparison of checksums, which this server's would not stand."""
-    given = job["given"]
+    command = ["rclone", "copy", "bench:src/b", str(out), "--transfers", "256", "--checkers", "64", "--ignore-checksum", "--no-check-dest"]
+    started, cpu = time.monotonic(), cpu_seconds()
+    subprocess.run([*command, "--multi-thread-streams", "0", "-q", "--config", "/dev/null"], env=rclone(job["given"]), check=True)
+    took, used = time.monotonic() - started, cpu_seconds() - cpu
+    assert sum(1 for _ in out.iterdir()) == files
+    return {"seconds": round(took, 2), "files_per_second": round(files / took), "cpu_us": round(used / files * 1e6)}
+
+
+def rclone(given: dict[str, Any]) -> dict[str, str]:
+    """The environment in which rclone reaches an account as `bench:`."""
     if "connection_string" in given:
         found = dict(part.split("=", 1) for part in given["connection_string"].strip(";").split(";"))
         kind = {"TYPE": "azureblob", "ACCOUNT": found["AccountName"], "KEY": found["AccountKey"], "ENDPOINT": found["BlobEndpoint"]}
@@ -118,30 +128,28 @@ def copied(job: dict[str, Any], files: int, out: Path) -> Result:
         }  # fmt: skip
     # Without a variable that this rclone cannot follow where it goes by plain http.
     inherited = {name: value for name, value in os.environ.items() if name != "AWS_CA_BUNDLE"}
-    environment = inherited | {f"RCLONE_CONFIG_BENCH_{name}": value for name, value in kind.items()}
-    command = ["rclone", "copy", "bench:src/b", str(out), "--transfers", "256", "--checkers", "64", "--ignore-checksum", "--no-check-dest"]
-    started, cpu = time.monotonic(), cpu_seconds()
-    subprocess.run([*command, "--multi-thread-streams", "0", "-q", "--config", "/dev/null"], env=environment, check=True)
-    took, used = time.monotonic() - started, cpu_seconds() - cpu
-    assert sum(1 for _ in out.iterdir()) == files
-    return {"seconds": round(took, 2), "files_per_second": round(files / took), "cpu_us": round(used / files * 1e6)}
+    return inherited | {f"RCLONE_CONFIG_BENCH_{name}": value for name, value in kind.items()}
+
+
+def obstore_of(given: dict[str, Any]) -> Any:
+    """obstore's store of the container `src`."""
+    from obstore.store import AzureStore, S3Store  # type: ignore[import-not-found]  # of the peers' environment
+
+    http = {"allow_http": True}
+    if "connection_string" in given:
+        found = dict(part.split("=", 1) for part in given["connection_string"].strip(";").split(";"))
+        return AzureStore(
+            "src", account_name=found["AccountName"], account_key=found["AccountKey"], endpoint=found["BlobEndpoint"], client_options=http
+        )
+    return S3Store(
+        "src", access_key_id=given["key"], secret_access_key=given["secret"], endpoint=given["endpoint_url"], region="us-east-1",
+        client_options=http,
+    )  # fmt: skip
 
 
 def obstore_reads(job: dict[str, Any], files: int) -> Iterator[float]:
     """Its asynchronous reads of whole objects, in one loop."""
-    from obstore.store import AzureStore, S3Store  # type: ignore[import-not-found]  # of the peers' environment
-
-    given, http = job["given"], {"allow_http": True}
-    if "connection_string" in given:
-        found = dict(part.split("=", 1) for part in given["connection_string"].strip(";").split(";"))
-        store = AzureStore(
-            "src", account_name=found["AccountName"], account_key=found["AccountKey"], endpoint=found["BlobEndpoint"], client_options=http
-        )
-    else:
-        store = S3Store(
-            "src", access_key_id=given["key"], secret_access_key=given["secret"], endpoint=given["endpoint_url"], region="us-east-1",
-            client_options=http,
-        )  # fmt: skip
+    store = obstore_of(job["given"])
 
     async def run(names: list[str]) -> int:
         import obstore  # type: ignore[import-not-found]

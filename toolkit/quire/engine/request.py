@@ -32,7 +32,7 @@ from quire.planning.among import Among
 from quire.planning.changes import Policy
 from quire.planning.columns import Columns
 from quire.planning.hashing import FUNCTIONS
-from quire.planning.listing import MANY, MANY_OF_ROWS, Cut
+from quire.planning.listing import MANY, MANY_AFAR, MANY_OF_ROWS, Cut
 from quire.planning.ordered import Bound
 from quire.planning.plan import Wanted
 from quire.sources import decoders, files, transforms
@@ -362,7 +362,7 @@ def build(
         convert.streams and not convert.holds and change_detection == "store",
         uncut=uncut(how) + archive_names(archives=archives),
         members=kind == "raw" and how == NONE,
-        many=MANY_OF_ROWS if convert.of_columns else MANY,
+        many=MANY_OF_ROWS if convert.of_columns else MANY if all(root.near for root in roots) else MANY_AFAR,
         by=directories,
     )
     retries = Retries.parsed(retry_quarantined, max_attempts)

@@ -62,6 +62,7 @@ TOLD = 100_000  # names of a kind that all pieces together tell, however many th
 RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
 SAMPLE = 8  # files a task reads to estimate how much will be written
 MANY, MANY_OF_ROWS = 20_000, 4_000  # files that take a task a second or so: of documents and lines, and of rows in columns
+MANY_AFAR = 10_000  # likewise, over a network, where a task waits besides
 ESTIMATED = 256 << 20  # bytes that a compressed one of them may decode to
 
 PLAN = pa.schema(

@@ -67,6 +67,11 @@ class Root:
         return self.store().shared
 
     @property
+    def near(self) -> bool:
+        """Whether its files come from this machine, and not over a network."""
+        return self.url.startswith(("file://", "memory://"))
+
+    @property
     def account(self) -> str:
         """The account that it lies in, as a progress line names it; roots of one account share what the account allows."""
         return account(self.url, self.options)

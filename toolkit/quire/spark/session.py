@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from quire.errors import QuireError, UsageError, scrub
 from quire.interrupts import interruptible
 from quire.progress import waiting
-from quire.spark import jvm, releases
+from quire.spark import daemon, jvm, releases
 from quire.spark.java import find_java
 from quire.spark.shipping import install_on
 
@@ -202,12 +202,21 @@ def _start(wanted: Mapping[str, str | None]) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     on_loopback = settings.get("spark.driver.host") == LOOPBACK
     java = None if submitted else find_java()
-    with waiting("Starting Spark", "Spark started"), jvm.starting(java, on_loopback):
+    with waiting("Starting Spark", "Spark started"), jvm.starting(java, on_loopback), _loading():
         started = _builder().config(map=dict(settings)).getOrCreate()
     if hasattr(started, "_sc"):  # not so with spark.api.mode=connect
         jvm.make_interruptible(started.sparkContext)
     _hush()
     return started
+
+
+@contextlib.contextmanager
+def _loading() -> Iterator[None]:
+    """Load the modules of quire's calls meanwhile: Java has the other core, and the first call need not wait for them."""
+    loading = threading.Thread(target=daemon.load, name="quire-loads", daemon=True)
+    loading.start()
+    yield
+    loading.join()
 
 
 def _builder() -> SparkSession.Builder:
@@ -259,6 +268,9 @@ def _settings(wanted: Mapping[str, str | None], configured: Mapping[str, str]) -
         settings |= {key: LOOPBACK for key in ("spark.driver.host", "spark.driver.bindAddress") if key not in configured}
     if not master.startswith("local"):
         settings["spark.sql.warehouse.dir"] = None  # a place of this machine is none for a cluster
+    python = wanted.get("spark.pyspark.python") or configured.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if not re.match(r"local(\[|$)", master) or python != sys.executable:
+        settings.pop("spark.python.daemon.module", None)  # quire need not be installed where these workers are
     if "spark.remote" in wanted or "SPARK_REMOTE" in os.environ:
         settings["spark.master"] = None  # Spark takes one of the two
     settings |= wanted
@@ -272,6 +284,7 @@ def _defaults() -> dict[str, str]:
         "spark.app.name": "quire",
         "spark.driver.memory": jvm.driver_memory(),
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "quire.spark.daemon",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(jvm.warehouse()),
