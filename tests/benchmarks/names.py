@@ -33,8 +33,8 @@ def measure(way: str, job: dict[str, Any]) -> Result:
     run = {PLAN: planned, AGAIN: planned_again, OB: obstore_lists, LSF: rclone_lists}[way]
     if way == AGAIN:
         planned(job)
-    begin = (lambda: session()) if way == PLAN else lambda: None
-    begin()
+    if way == PLAN:
+        session()
     started, cpu = time.monotonic(), cpu_seconds()
     found = run(job)
     took, used = time.monotonic() - started, cpu_seconds() - cpu
@@ -46,7 +46,9 @@ def planned(job: dict[str, Any]) -> int:
     """All that quire does before a copying task begins."""
     import quire
 
-    plan = quire.plan(f"{job['url']}/{job['prefix']}", job["out"], spark=session(), source_options=job["given"], transform="raw", progress=False)
+    plan = quire.plan(
+        f"{job['url']}/{job['prefix']}", job["out"], spark=session(), source_options=job["given"], transform="raw", progress=False
+    )
     return int(plan.tasks["files"].sum())
 
 
@@ -64,7 +66,19 @@ def obstore_lists(job: dict[str, Any]) -> int:
 
 def rclone_lists(job: dict[str, Any]) -> int:
     """Names and sizes, as text."""
-    command = ["rclone", "lsf", f"bench:src/{job['prefix']}", "-R", "--files-only", "--format", "ps", "--checkers", "64", "--config", "/dev/null"]
+    command = [
+        "rclone",
+        "lsf",
+        f"bench:src/{job['prefix']}",
+        "-R",
+        "--files-only",
+        "--format",
+        "ps",
+        "--checkers",
+        "64",
+        "--config",
+        "/dev/null",
+    ]
     done = subprocess.run(command, env=rclone(job["given"]), stdout=subprocess.PIPE, check=True)
     return done.stdout.count(b"\n")
 

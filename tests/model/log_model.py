@@ -6,8 +6,8 @@ violation is printed with the shortest trace.
 
   log_model.py                 the protocol in all scenarios, then every mistake once (each must be caught)
 
-Checked in every state: the entry that was the first one under its number is what every reader has there, before and after it is archived, and no
-writer is done before its entry is one of them, once.
+Checked in every state: the entry that was the first one under its number is what every reader has there, before and after it is archived, no
+writer is done before its entry is one of them, once, and a reader that asks the archive has all that was there when it began.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def last_of(number: int) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------------ the protocol
-def refresh(held: tuple[str, ...]) -> Generator[Step, Any, tuple[str, ...]]:
-    """Read on from what is held to the tip."""
+def refresh(held: tuple[str, ...], *, glances: bool = False) -> Generator[Step, Any, tuple[str, ...]]:
+    """Read on from what is held to the tip; `glances`: where nothing has come, as it was is good enough, and the archive is not asked."""
     while True:
         first, found, early = len(held) + 1, (), None
         if bug("archive_asked_first"):
@@ -70,6 +70,8 @@ def refresh(held: tuple[str, ...]) -> Generator[Step, Any, tuple[str, ...]]:
             if entry is None:
                 break
             found += (entry,)
+        if (glances or bug("archive_asked_for_entries")) and not found:
+            return held
         block = early
         if not (bug("archive_not_asked") or bug("archive_asked_first") or (bug("archive_asked_for_holes") and found)):
             block = yield ("archived", last_of(first))
@@ -88,6 +90,22 @@ def writer(job: str, held: tuple[str, ...]) -> Generator[Step, Any, Any]:
     if answer == "ok" and bug("archive_trust_put"):
         return ("done", job)
     return ("become", "writer", (job, held))
+
+
+def caller(job: str) -> Generator[Step, Any, Any]:
+    """One that reads to the tip, reads on in its call, and appends."""
+    held = yield from refresh(())
+    held = yield from refresh(held, glances=True)
+    yield ("holds", held)
+    return ("become", "writer", (job, held))
+
+
+def reader(_: str) -> Generator[Step, Any, Any]:
+    """One that has held the log from its beginning on, and wants to know all that it says now."""
+    least = yield ("length",)
+    held = yield from refresh(())
+    yield ("holds", held, least)
+    return ("end",)
 
 
 def opener(job: str) -> Generator[Step, Any, Any]:
@@ -129,7 +147,7 @@ def rearchiver(_: str) -> Generator[Step, Any, Any]:
 
 
 PROGRAMS: dict[str, Callable[..., Generator[Step, Any, Any]]] = {
-    "writer": writer, "opener": opener, "archiver": archiver, "rearchiver": rearchiver,
+    "writer": writer, "caller": caller, "reader": reader, "opener": opener, "archiver": archiver, "rearchiver": rearchiver,
 }  # fmt: skip
 
 
@@ -152,6 +170,8 @@ def answers(world: World, step: Step) -> list[tuple[World, Any]]:
         return [(world, dict(world.archive).get(step[1]))]
     if kind == "merged":
         return [(world, world.merged)]
+    if kind == "length":
+        return [(world, len(world.truth))]
     if kind == "merge":
         merged = step[1] if len(step[1]) > len(world.merged) else world.merged
         return [(dataclasses.replace(world, merged=merged), None)]
@@ -186,6 +206,8 @@ def wrong(world: World, step: Step) -> str | None:
     """What a request shows that must not be."""
     if step[0] == "holds" and step[1] != world.truth[: len(step[1])]:
         return f"a reader has {step[1]}, and the log is {world.truth}"
+    if step[0] == "holds" and len(step) > 2 and len(step[1]) < step[2]:
+        return f"a reader has {step[1]}, and the log had {step[2]} entries when it began"
     return None
 
 
@@ -262,6 +284,8 @@ SCENARIOS = (
     Config("two archivers and a late put", (("writer", "a"), ("archiver", ""), ("archiver", "")), seed=1),
     Config("two entries together", (("writer", "a"), ("writer", "b"), ("archiver", "")), block=2, seed=1),
     Config("one that opens it beside them", (("writer", "a"), ("opener", "b"), ("archiver", "")), seed=1),
+    Config("one that reads on in its call", (("writer", "a"), ("caller", "b"), ("archiver", ""))),
+    Config("one that has held it for long", (("writer", "a"), ("reader", ""), ("archiver", "")), seed=2),
     Config("a reader beside two late puts", (("writer", "a"), ("opener", ""), ("archiver", "")), seed=2, late=2, block=2),
 )
 ONE = SCENARIOS[0]
@@ -269,6 +293,7 @@ BUGS = {
     "archive_not_asked": ("a reader trusts what lies under the numbers", ONE),
     "archive_asked_first": ("it asks the archive before the numbers", ONE),
     "archive_asked_for_holes": ("it asks the archive only where it finds nothing", ONE),
+    "archive_asked_for_entries": ("a reader asks it only where it finds something", dataclasses.replace(SCENARIOS[5], late=0)),
     "archive_trust_put": ("a writer trusts the answer to its put", ONE),
     "deleted_before_archived": ("entries go before the archive has them", ONE),
     "archive_newest_first": ("later entries are archived before earlier ones", dataclasses.replace(ONE, seed=2)),

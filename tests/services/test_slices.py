@@ -114,7 +114,10 @@ def test_a_container_is_cut_and_listed_once_whatever_the_service_makes_of_its_be
     firsts = len(came)
     job = listing.Listing("memory://out", None, "", "", (root,), selection, None, None)  # type: ignore[arg-type]
     seen = [(piece, ListedNames(root, selection, piece)) for piece in found]
-    names = [[e.name for chunk in listing._chunks(job, piece, listing.Listed(), noted) for e in chunk] for piece, noted in seen]
+    names = [
+        [name for chunk in listing._chunks(job, piece, listing.Listed(), noted) for name in chunk.column("name").to_pylist()]
+        for piece, noted in seen
+    ]
     assert sorted(name for some in names for name in some) == sorted(name.removeprefix("in/") for name in NAMES)
     if manners is obeys:
         assert len(found) > 4

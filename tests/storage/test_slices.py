@@ -175,7 +175,11 @@ def listed(store: Store, monkeypatch: pytest.MonkeyPatch, parallelism: int = 4) 
     for piece in pieces.pieces((root,), selection, parallelism):
         job = listing.Listing("memory://out", None, "", "", (root,), selection, None, None)  # type: ignore[arg-type]
         found.append(
-            [e.name for chunk in listing._chunks(job, piece, listing.Listed(), ListedNames(root, selection, piece)) for e in chunk]
+            [
+                name
+                for chunk in listing._chunks(job, piece, listing.Listed(), ListedNames(root, selection, piece))
+                for name in chunk.column("name").to_pylist()
+            ]
         )
     return found
 
@@ -216,7 +220,9 @@ def test_a_listing_holds_a_bounded_number_of_files_and_keeps_their_order(monkeyp
     job = listing.Listing("memory://out", None, "", "", (root,), Selection(), None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(Root, "store", lambda *_: store)
     piece = pieces.Piece(0, "", True)
-    chunks = [[e.name for e in chunk] for chunk in listing._chunks(job, piece, listing.Listed(), ListedNames(root, Selection(), piece))]
+    chunks = [
+        chunk.column("name").to_pylist() for chunk in listing._chunks(job, piece, listing.Listed(), ListedNames(root, Selection(), piece))
+    ]
     assert [len(chunk) for chunk in chunks] == [700] * 5 + [500]
     assert [name for chunk in chunks for name in chunk] == [f"{i:05}" for i in range(4000)]
 

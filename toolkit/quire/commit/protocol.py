@@ -92,9 +92,9 @@ def jobs(store: Store) -> dict[str, set[str]]:
 
 
 def open_jobs(store: Store, log: Log) -> list[PlanHead]:
-    """The frozen plans whose job has no outcome. The listing must be older than the log: call refresh() in between."""
+    """The frozen plans whose job has no outcome. The listing must be older than the log, which is read on in between."""
     listed = [job for job, left in jobs(store).items() if names.plan_head(job) in left]
-    log.refresh()
+    log.read_on()
     heads = (plan_head(store, job) for job in sorted(listed) if log.outcome(job) is None)
     return [head for head in heads if head is not None]
 
@@ -196,7 +196,7 @@ def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
 
 
 def _publish(log: Log, entry: Commit, progress: Progress) -> None:
-    if log.refresh().published(entry.job) is not None:
+    if log.read_on().published(entry.job) is not None:
         return
     by, step = committer(entry.committer, log.store), closers.step(entry)
     files = [(task, file) for task in entry.tasks for file in task.data_files]
@@ -284,7 +284,7 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
         _check_not_lost(log, (e.name for e in store.walk(names.LEDGER)))  # first of all: a log that was begun again would hide it
     for job in _to_abort(abort_jobs, listed, log, store):
         abort(log, job, ON_REQUEST)
-    for entry in log.refresh().unpublished():
+    for entry in log.unpublished():
         publish(log, entry, progress)
     if follower := closers.follower(store):
         log.append(follower.follow)

@@ -76,6 +76,16 @@ class Reading:
             raise self._gone(self.tip + 1)
         return self
 
+    def read_on(self) -> Self:
+        """Read what has come since, within a call that began with `refresh`: where nothing has, the archive is not asked.
+
+        The log is then one that there was, as for whoever has slept since the last look. Who appends reads to the tip.
+        """
+        if not self._opened:
+            return self.refresh()
+        self._read_on(glances=True)
+        return self
+
     def _begin(self, base: Checkpoint | None) -> None:
         self.base, self._start = base, base.version if base else 0
         self.archive.head = max(self.archive.head, base.archived if base else 0)
@@ -125,8 +135,8 @@ class Reading:
             self._take(entry)
         return max((number for name in found if (number := names.number_of(name))), default=0)
 
-    def _read_on(self) -> None:
-        """Read from the tip on until nothing is there.
+    def _read_on(self, *, glances: bool = False) -> None:
+        """Read from the tip on until nothing is there (`glances`: if nothing is, as it was is good enough).
 
         A log that was left alone for long goes on in the archive: its next entries may be gone, or be what others have put there since.
         """
@@ -134,6 +144,8 @@ class Reading:
         while True:
             first = self.tip + 1
             found, more = self._until_nothing(first, 4 if gap else 1)
+            if glances and not found and not more:
+                return
             if self.archive.has(first):
                 for entry in self._there(range(first, archive.last_of(first) + 1)):
                     self._take(entry)

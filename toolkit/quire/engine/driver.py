@@ -107,7 +107,7 @@ def _rounds(
         call.takes_up(head)
         ours, bars.commit = taken.planned is not None, backlog.place
         jobs.run(runner, log, work, bars, request.max_quarantined, request.reduce)
-        settled = backlog.ended(head.job, ours=ours, settled=call.ended(log.refresh(), head.job, store) and ours)
+        settled = backlog.ended(head.job, ours=ours, settled=call.ended(log.read_on(), head.job, store) and ours)
         jobs.check_losses(call.done.losses, head.job, request.shown)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left

@@ -165,7 +165,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
 
 def _show(log: Log, job: str, progress: Progress) -> None:
     """Publish a job that has its outcome, unless that is done."""
-    waiting = log.refresh().unpublished()
+    waiting = log.unpublished()  # as whoever comes here has just read it
     mine = next((i for i, entry in enumerate(waiting) if entry.job == job), -1)
     for i, entry in enumerate(waiting[: mine + 1]):
         if i == mine or finishing(waiting[mine]):
@@ -194,7 +194,7 @@ def _manifests(
         tries, patience = 0, Patience(progress.again)
         while tries < ATTEMPTS:
             missing = sorted(set(range(len(planned))) - protocol.finished(store, job))
-            if not missing or log.refresh().outcome(job) is not None:
+            if not missing or log.read_on().outcome(job) is not None:
                 break
             groups = _groups([planned[i] for i in missing], runner.parallelism, [shares.accounts(i) for i in missing])
             outcomes = runner.run(functools.partial(attempt, work), missing, groups=groups, watch=watch)
@@ -215,7 +215,7 @@ def _manifests(
         again = sum(task.stats.retries for task in found if task is not None and task.task not in retries)
         everything = shares.parts({i: t.bytes for i, t in enumerate(planned)})
         bar.to(total, tasks=len(planned), files=sum(t.files for t in planned), retries=again, parts=everything)
-    if log.refresh().outcome(job) is not None:
+    if log.read_on().outcome(job) is not None:
         return None
     if any(task is None for task in found):
         if log.refresh().outcome(job) is None:

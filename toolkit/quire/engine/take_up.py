@@ -115,7 +115,7 @@ def take_up(
             return TakenUp(log, None, None)
         else:
             head = _freeze(store, identity, found[0])
-        if head is not None and log.refresh().outcome(head.job) is None:
+        if head is not None and log.read_on().outcome(head.job) is None:
             return TakenUp(log, head, found[1] if found is not None and found[0].plan == head.plan else None)
         if head is not None:
             protocol.clean(log, head.job)

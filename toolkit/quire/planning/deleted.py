@@ -38,6 +38,11 @@ class ListedNames:
         if len(self._names) >= HELD:
             self._pack()
 
+    def files(self, names: list[str]) -> None:
+        """Several files."""
+        for name in names:
+            self.file(name)
+
     def folder(self, name: str) -> None:
         """A directory."""
         if not self.piece.below:
@@ -94,6 +99,9 @@ class Blind(ListedNames):
     """In the place of `ListedNames` where nobody asks what is gone."""
 
     def file(self, name: str) -> None:
+        """Nothing is kept."""
+
+    def files(self, names: list[str]) -> None:
         """Nothing is kept."""
 
     def folder(self, name: str) -> None:

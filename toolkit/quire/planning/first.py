@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from quire.coverage.antijoin import remaining
 from quire.planning.deleted import Blind, ListedNames
-from quire.planning.listing import Listed, Listing, _chunks, _shown, _table, _taker
+from quire.planning.listing import Listed, Listing, _chunks, _entries, _shown, _table, _taker
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
 from quire.storage import Entry, Folder, connect
@@ -52,13 +52,13 @@ def new_files(listing: Listing, most: int) -> Iterator[tuple[Root, Entry]]:
     looks, store = 0, connect(listing.dest, listing.dest_options)
     for number, root in enumerate(listing.roots):
         piece = Piece(number, "", below=True)
-        for entries in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
-            left = set(remaining(_table(root.url, entries), listing.fold, store).files.column("path").to_pylist())
-            for entry in entries:
+        for files in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
+            left = set(remaining(_table(root.url, files), listing.fold, store).files.column("path").to_pylist())
+            for entry in _entries(files):
                 if most > 0 and entry.size and f"{root.url.rstrip('/')}/{entry.name}" in left:
                     most -= 1
                     yield root, entry
-            looks += len(entries)
+            looks += files.num_rows
             if most <= 0 or looks >= LOOKS:
                 return
 

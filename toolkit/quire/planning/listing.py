@@ -7,10 +7,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
+from itertools import islice
+from operator import le
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -39,8 +42,10 @@ from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.text import encodings
 from quire.storage import (
     Entry,
+    Files,
     Folder,
     Limited,
+    Paging,
     ReadRequest,
     Seeking,
     Store,
@@ -56,6 +61,7 @@ from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
+ROWS = 20_000  # of a run, at most
 NAMES = 20  # that did not match, among which a nearer one is looked for
 EXAMPLES = 1_000  # names that a report may hold
 TOLD = 100_000  # names of a kind that all pieces together tell, however many these are
@@ -76,6 +82,8 @@ PLAN = pa.schema(
 CHANGED = pa.schema(
     [("path", pa.string()), ("size", pa.int64()), ("version", pa.string()), ("commit", pa.int64()), ("reason", pa.string())]
 )
+
+Item = Files | Entry | Folder | Trouble
 
 _REST = {"replaces": None, "follows": None}  # of the ranges of a long file only the first one replaces and follows
 
@@ -244,11 +252,11 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     watching = ListedNames if listing.fold.sources and listing.whole and not listing.policy.supersede else Blind
     seen = watching(listing.roots[piece.root], listing.selection, piece)
     for chunk, listed in enumerate(_chunks(listing, piece, found, seen)):
-        entries, stored = _identified(listing.roots[piece.root], _possible(listing, dest, piece, listed, found), found)
-        if not entries:
+        files, stored = _identified(listing.roots[piece.root], _possible(listing, dest, piece, listed, found), found)
+        if not files.num_rows:
             continue
-        table = _table(listing.roots[piece.root].url, entries)
-        found.files += len(entries)
+        table = _table(listing.roots[piece.root].url, files)
+        found.files += files.num_rows
         root, policy = listing.roots[piece.root], listing.policy
         left = remaining(table, listing.fold, dest, policy.needs)
         if listing.columns and listing.selection.schema and left.files.num_rows:
@@ -284,26 +292,27 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     return asdict(found)
 
 
-def _possible(listing: Listing, dest: Store, piece: Piece, entries: list[Entry], found: Listed) -> list[Entry]:
+def _possible(listing: Listing, dest: Store, piece: Piece, files: pa.Table, found: Listed) -> pa.Table:
     """The files of which something can be made; of the others the report tells, so that the job is frozen without them."""
     root, cut = listing.roots[piece.root], listing.cut
     most = RANGES * (cut.longest or cut.target)
-    if cut.streams and max(entry.size for entry in entries) > most:
-        for entry in entries:
-            if entry.size > most and not entry.name.endswith(cut.uncut):
-                why = f"{entry.size:,} bytes, which are more than {RANGES:,} ranges to read: exclude it, or use a larger target_size"
-                _note(Trouble(entry.name, "unreadable", why), root, found)
-        entries = [entry for entry in entries if entry.size <= most or entry.name.endswith(cut.uncut)]
+    if cut.streams and pc.max(files.column("size")).as_py() > most:
+        long = [entry for entry in _entries(files) if entry.size > most and not entry.name.endswith(cut.uncut)]
+        for entry in long:
+            why = f"{entry.size:,} bytes, which are more than {RANGES:,} ranges to read: exclude it, or use a larger target_size"
+            _note(Trouble(entry.name, "unreadable", why), root, found)
+        files = files.filter(pc.invert(pc.is_in(files.column("name"), pa.array([entry.name for entry in long], pa.string()))))
     if cut.layout != "directories" and not cut.by.of_files:
-        return entries
-    place = root.url.rstrip("/")
-    example = {cut.folder(place, entry.name, entry.modified): entry.name for entry in entries}
+        return files
+    names, place = files.column("name").to_pylist(), root.url.rstrip("/")
+    folders = [cut.folder(place, name, at) for name, at in zip(names, files.column("modified").to_pylist(), strict=True)]
+    example = dict(zip(folders, names, strict=True))
     refused = {folder: why for folder in sorted(example) if (why := _refused(listing, dest, folder))}
     for folder, why in refused.items():
         how, where = ("use layout='flat'", folder) if not cut.by else (f"its files would lie in {folder[:100]}", example[folder])
         said = f"no file of it was read, as it cannot be a directory of the destination ({how}): {why}"
         _note(Trouble(where, "unreadable", said), root, found)
-    return [entry for entry in entries if cut.folder(place, entry.name, entry.modified) not in refused] if refused else entries
+    return files.filter(pa.array([folder not in refused for folder in folders], pa.bool_())) if refused else files
 
 
 def _refused(listing: Listing, dest: Store, folder: str) -> str:
@@ -325,18 +334,18 @@ def _refused(listing: Listing, dest: Store, folder: str) -> str:
     return ""
 
 
-def _identified(root: Root, entries: list[Entry], found: Listed) -> tuple[list[Entry], dict[str, str]]:
+def _identified(root: Root, files: pa.Table, found: Listed) -> tuple[pa.Table, dict[str, str]]:
     """The files with the versions that the ledger knows; by path the store's, where that is another one."""
     if root.identity == "store":
-        return entries, {}
+        return files, {}
     known, stored, prefix = list[Entry](), dict[str, str](), root.url.rstrip("/") + "/"
-    for item in identified(root.store(found.again), entries):
+    for item in identified(root.store(found.again), _entries(files)):
         if isinstance(item, Trouble):
             _note(item, root, found)
         else:
             known.append(item[0])
             stored[prefix + item[0].name] = item[1]
-    return known, stored
+    return _columns(Files.of(known)), stored
 
 
 def list_deleted(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
@@ -351,14 +360,12 @@ def list_changed(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
     """The files of a piece of the source that were rewritten or appended to since they were done, as `CHANGED` has them."""
     root, dest, policy = listing.roots[piece.root], connect(listing.dest, listing.dest_options), Policy(told=True)
     for listed in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
-        entries, _ = _identified(root, listed, Listed())
-        if not entries:
-            continue
-        known = remaining(_table(root.url, entries), listing.fold, dest, policy.needs).known
-        files = {file["path"]: {**file, "commit": max(row["commit"] for row in rows)} for file, rows in known}
+        files, _ = _identified(root, listed, Listed())
+        known = remaining(_table(root.url, files), listing.fold, dest, policy.needs).known
+        there = {file["path"]: {**file, "commit": max(row["commit"] for row in rows)} for file, rows in known}
         reported = decide(known, policy, root.store, root.url).reported
         if reported:
-            yield pa.Table.from_pylist([{**files[path], "reason": why} for path, why in reported], CHANGED)
+            yield pa.Table.from_pylist([{**there[path], "reason": why} for path, why in reported], CHANGED)
 
 
 def _count(decided: Decided, found: Differing) -> None:
@@ -374,22 +381,66 @@ def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, writ
     written.drops += put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
 
 
-def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) -> Iterator[list[Entry]]:
-    """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
+class _Chunk:
+    """The wanted files that a listing has shown since the last ones were handed on: some by themselves, others as columns."""
+
+    def __init__(self) -> None:
+        self.entries, self.columns = list[Entry](), Files.of(())
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.entries) + len(self.columns.names)
+
+    def add(self, item: Entry | Files, seen: ListedNames, takes: Callable[[Entry], bool] | None) -> None:
+        """What was listed, as far as it is wanted."""
+        if isinstance(item, Files):
+            seen.files(item.names)
+            self.columns.add(item if takes is None else Files.of(list(filter(takes, item.entries()))))
+            return
+        seen.file(item.name)
+        if takes is None or takes(item):
+            self.entries.append(item)
+
+    def taken(self, most: int) -> pa.Table:
+        """The first ones that have come, sorted by name; the others stay."""
+        self.columns.add(Files.of(self.entries))
+        self.entries.clear()
+        first = self.columns.cut(most)
+        names = first.names
+        if not all(map(le, names, islice(names, 1, None))):
+            first = first.take(sorted(range(len(names)), key=names.__getitem__))
+        return _columns(first)
+
+
+def _columns(files: Files) -> pa.Table:
+    names, sizes, versions, modified = files
+    return pa.table(
+        [pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(versions, pa.string()), pa.array(modified, pa.int64())],
+        ["name", "size", "version", "modified"],
+    )
+
+
+def _entries(files: pa.Table) -> list[Entry]:
+    return list(map(Entry, *(column.to_pylist() for column in files.columns)))
+
+
+def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) -> Iterator[pa.Table]:
+    """The wanted files of a piece as columns, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
     takes = _taker(root, listing.selection, found, listing.dest, piece.root)
     if not piece.names:
         yield from _below(listing, piece, found, seen, takes)
     elif chunk := sorted(_named(listing, piece, found, takes)):
-        yield chunk
+        yield _columns(Files.of(chunk))
 
 
 def _below(
     listing: Listing, piece: Piece, found: Listed, seen: ListedNames, takes: Callable[[Entry], bool] | None
-) -> Iterator[list[Entry]]:  # fmt: skip
+) -> Iterator[pa.Table]:  # fmt: skip
     root = listing.roots[piece.root]
     store = root.store(found.again)
-    waiting, chunk = [piece.folder], list[Entry]()
+    waiting, chunk = [piece.folder], _Chunk()
     most = CHUNK if isinstance(store, Seeking) else sys.maxsize  # where names come in order, all of a directory are one range
     while waiting:
         folders, here = list[str](), waiting.pop()
@@ -398,24 +449,36 @@ def _below(
             seen.blind.append(here)
             continue
         for after, until in _ranges(store, listing.selection, piece, here):
-            for item in _shown(store, listing.selection, here, after, until, seen, found):
-                if item.__class__ is Entry:
-                    seen.file(item.name)
-                    if takes is None or takes(item):
-                        chunk.append(item)
-                        if len(chunk) >= most:
-                            yield sorted(chunk)
-                            chunk = []
+            for item in _shown_together(store, listing.selection, here, after, until, seen, found):
+                if isinstance(item, Entry | Files):
+                    chunk.add(item, seen, takes)
+                    while chunk.rows >= most:
+                        yield chunk.taken(most)
                 elif isinstance(item, Trouble):
                     _note(item, root, found)
                 elif piece.below:
                     folders.append(item.name)
-            if len(chunk) >= CHUNK:
-                yield sorted(chunk)
-                chunk = []
+            if chunk.rows >= CHUNK:
+                yield chunk.taken(most)
         waiting += sorted(folders, reverse=True)
-    if chunk:
-        yield sorted(chunk)
+    if chunk.rows:
+        yield chunk.taken(most)
+
+
+def _shown_together(
+    store: Store, selection: Selection, folder: str, after: str, until: str, seen: ListedNames, found: Listed
+) -> Iterator[Item]:  # fmt: skip
+    """As `_shown`, with files that come together as columns where the store has them so."""
+    if not isinstance(store, Paging):
+        yield from _shown(store, selection, folder, after, until, seen, found)
+        return
+    for item in store.scan_pages(folder, after=after, until=until):
+        if isinstance(item, Files):
+            hidden = selection.hides(item.names, len(folder) + 1 if folder else 0)
+            found.hidden += len(hidden)
+            yield item.without(hidden) if hidden else item
+        else:
+            yield from _visible((item,), selection, folder, after, until, seen, found)
 
 
 def _named(
@@ -440,7 +503,13 @@ def _shown(
     store: Store, selection: Selection, folder: str, after: str, until: str, seen: ListedNames, found: Listed
 ) -> Iterator[Entry | Folder | Trouble]:  # fmt: skip
     """The part of a directory that is not hidden and has a name in [after, until)."""
-    for item in store.scan(folder, after=after, until=until, follow=selection.links):
+    return _visible(store.scan(folder, after=after, until=until, follow=selection.links), selection, folder, after, until, seen, found)
+
+
+def _visible(
+    items: Iterable[Entry | Folder | Trouble], selection: Selection, folder: str, after: str, until: str, seen: ListedNames, found: Listed
+) -> Iterator[Entry | Folder | Trouble]:  # fmt: skip
+    for item in items:
         if item.__class__ is Entry:  # nearly all; the store has kept to the range
             if selection.shows(item.name[item.name.rfind("/") + 1 :]):
                 yield item
@@ -525,13 +594,10 @@ def _note(trouble: Trouble, root: Root, found: Listed) -> None:
         found.unreadable.add(1, [(f"{root.url}/{trouble.name}", trouble.reason)])
 
 
-def _table(root: str, entries: list[Entry]) -> pa.Table:
-    prefix = root.rstrip("/") + "/"
-    names, sizes, versions, modified = zip(*entries, strict=True)
-    return pa.table(
-        [pa.array([prefix + name for name in names]), pa.array(sizes, pa.int64()), pa.array(versions), pa.array(modified, pa.int64())],
-        ["path", "size", "version", "modified"],
-    )
+def _table(root: str, files: pa.Table) -> pa.Table:
+    """The files by their paths."""
+    path = pc.binary_join_element_wise(root.rstrip("/") + "/", files.column("name"), "")
+    return files.set_column(0, "path", path)
 
 
 def _splits(
@@ -600,20 +666,20 @@ def write_rows(cut: Cut, source: Root, root: int, object_name: str, table: pa.Ta
     if cut.by_folder:
         order = sorted(range(table.num_rows), key=lambda i: (groups[i], numbers[i]))
         table, groups, numbers = table.take(order), [groups[i] for i in order], [numbers[i] for i in order]
-    lengths = table.column("length").to_pylist()
+    before = np.cumsum(np.concatenate([[0], table.column("length").to_numpy()]))  # bytes before each row, and of all
     most = max(1, cut.target // 32) if cut.planner == "balanced" else None
-    run = TaskRun("", 0, object_name, root, 0, 0, 0)
-    for i, (group, part, length) in enumerate(zip(groups, numbers, lengths, strict=True)):
-        full = most is not None and run.rows and (run.bytes + length > most or run.rows >= 20_000)
-        if not run.rows or full or group != run.group or part != run.part:
-            if run.rows:
-                written.runs.append(asdict(run))
-            run = TaskRun(group, part, object_name, root, i, 0, 0)
-        run.rows += 1
-        run.bytes += length
-    written.runs.append(asdict(run))
+    first = 0
+    while first < table.num_rows:
+        group, part, end = groups[first], numbers[first], table.num_rows
+        if most is not None:
+            end = min(end, first + ROWS, max(first + 1, int(np.searchsorted(before, before[first] + most, "right")) - 1))
+        if cut.by_folder:
+            end = next((i for i in range(first, end) if groups[i] != group or numbers[i] != part), end)
+        run = TaskRun(group, part, object_name, root, first, end - first, int(before[end] - before[first]))
+        written.runs.append(asdict(run))
+        first = end
     written.splits += table.num_rows
-    written.bytes += sum(lengths)
+    written.bytes += int(before[-1])
     out = pa.BufferOutputStream()
     encoding = {"path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY"}
     pq.write_table(

@@ -29,17 +29,17 @@ def undone(listing: Listing, piece: Piece, *, changed: bool = False) -> Iterator
     """The splits of a piece that are to be done, as rows of `SPLITS`; of `TOLD`, where `changed` asks for what has changed since, too."""
     dest, policy = connect(listing.dest, listing.dest_options), Policy(told=changed)
     root = listing.roots[piece.root]
-    for entries in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
-        left = remaining(_table(root.url, entries), listing.fold, dest, policy.needs)
+    for files in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
+        left = remaining(_table(root.url, files), listing.fold, dest, policy.needs)
         decided = decide(left.known, policy, root.store, root.url)
         rows = shown(pa.concat_tables([left.files, pa.Table.from_pylist(decided.again, left.files.schema)]))
         if not changed:
             yield rows
             continue
         why = dict(decided.reported)
-        files = [{**file, "start": 0, "length": file["size"]} for file, _ in left.known if file["path"] in why]
-        rows = pa.concat_tables([rows, shown(pa.Table.from_pylist(files, left.files.schema))])
-        reasons = [*[None] * (rows.num_rows - len(files)), *(why[file["path"]] for file in files)]
+        told = [{**file, "start": 0, "length": file["size"]} for file, _ in left.known if file["path"] in why]
+        rows = pa.concat_tables([rows, shown(pa.Table.from_pylist(told, left.files.schema))])
+        reasons = [*[None] * (rows.num_rows - len(told)), *(why[file["path"]] for file in told)]
         yield rows.append_column(TOLD.field("reason"), pa.array(reasons, pa.string()))
 
 

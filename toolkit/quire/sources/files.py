@@ -126,6 +126,12 @@ class Selection:
         """Whether the last part of a name is not hidden, nor that of a file which a purge is deleting."""
         return not is_hidden(name) or (self.hidden and not is_private(name))
 
+    def hides(self, names: list[str], start: int) -> list[int]:
+        """Which of several names it does not show; their last parts begin at `start`."""
+        # As `is_hidden` has it: nearly no name need be looked at as a whole.
+        odd = (i for i, name in enumerate(names) if name[start] in "_." or name[-1] == "_")
+        return [i for i in odd if not self.shows(names[i][start:])]
+
 
 def is_hidden(name: str) -> bool:
     """Spark's rule: `_x` and `.x` are hidden, but not a partition's `_x=1`; neither is a copy that is still under way shown."""

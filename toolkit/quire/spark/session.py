@@ -268,8 +268,8 @@ def _settings(wanted: Mapping[str, str | None], configured: Mapping[str, str]) -
         settings |= {key: LOOPBACK for key in ("spark.driver.host", "spark.driver.bindAddress") if key not in configured}
     if not master.startswith("local"):
         settings["spark.sql.warehouse.dir"] = None  # a place of this machine is none for a cluster
-    python = wanted.get("spark.pyspark.python") or configured.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
-    if not re.match(r"local(\[|$)", master) or python != sys.executable:
+    said = wanted.get("spark.pyspark.python") or configured.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    if not re.match(r"local(\[|$)", master) or (said or sys.executable) != sys.executable:
         settings.pop("spark.python.daemon.module", None)  # quire need not be installed where these workers are
     if "spark.remote" in wanted or "SPARK_REMOTE" in os.environ:
         settings["spark.master"] = None  # Spark takes one of the two

@@ -33,6 +33,48 @@ class Entry(NamedTuple):
     modified: int
 
 
+class Files(NamedTuple):
+    """Files that a listing has shown together, column by column, as `Entry` has them: of millions, nothing is made of each."""
+
+    names: list[str]
+    sizes: list[int]
+    versions: list[str]
+    modified: list[int]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Files:
+        """Those that came by themselves."""
+        names, sizes, versions, modified = zip(*entries, strict=True) if entries else ((), (), (), ())
+        return cls(list(names), list(sizes), list(versions), list(modified))
+
+    def take(self, rows: Sequence[int]) -> Files:
+        """Some of them."""
+        names, sizes, versions, modified = self
+        return Files([names[i] for i in rows], [sizes[i] for i in rows], [versions[i] for i in rows], [modified[i] for i in rows])
+
+    def without(self, rows: Sequence[int]) -> Files:
+        """The others."""
+        gone = set(rows)
+        return self.take([i for i in range(len(self.names)) if i not in gone])
+
+    def add(self, more: Files) -> None:
+        """Others, behind these."""
+        self.names.extend(more.names)
+        self.sizes.extend(more.sizes)
+        self.versions.extend(more.versions)
+        self.modified.extend(more.modified)
+
+    def cut(self, most: int) -> Files:
+        """Take the first ones out."""
+        first = Files(self.names[:most], self.sizes[:most], self.versions[:most], self.modified[:most])
+        del self.names[:most], self.sizes[:most], self.versions[:most], self.modified[:most]
+        return first
+
+    def entries(self) -> Iterator[Entry]:
+        """Each by itself."""
+        return map(Entry, *self)
+
+
 class Folder(NamedTuple):
     """A directory below the one that was scanned."""
 
@@ -212,6 +254,15 @@ class Seeking(Protocol):
 
         None: it cannot be had here. A service may begin elsewhere than it was asked to: compare what comes with a name that is there.
         """
+        ...
+
+
+@runtime_checkable
+class Paging(Protocol):
+    """Optional: listings whose files come column by column, a page at a time."""
+
+    def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
+        """As `Store.scan`; most files come together."""
         ...
 
 

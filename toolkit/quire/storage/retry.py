@@ -81,7 +81,7 @@ _REPEATED = (
     "stat", "is_folder", "get", "get_range", "put", "put_if_absent", "create", "upload", "complete", "give_up", "check_writable", "remove",
     "remove_tree", "sweep", "remove_if", "put_if", "give_back", "first", "sync", "copy", "sync_folder", "remove_all",
 )  # fmt: skip
-_LISTED = ("peek", "walk", "pending")  # listings, likewise
+_LISTED = ("peek", "walk", "pending", "scan_pages")  # listings, likewise
 
 
 class Retrying:
@@ -96,7 +96,8 @@ class Retrying:
             if hasattr(inner, name):
                 setattr(self, name, partial(self._repeated, name))
         for name in _LISTED:
-            setattr(self, name, partial(self._listed, name))
+            if hasattr(inner, name):
+                setattr(self, name, partial(self._listed, name))
         if isinstance(inner, Limited):
             self.check_name = inner.check_name
 

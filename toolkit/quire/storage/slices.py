@@ -8,12 +8,16 @@ Services agree on the order of names but for two things, and neither may lose a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
-from quire.storage.base import Entry, Folder, Trouble
+from quire.storage.base import Entry, Files, Folder, Trouble
 from quire.storage.retry import again
 
 Item = Entry | Folder | Trouble
+Found = Item | Files
+T = TypeVar("T", Item, Found)
 
 _HIGH = "\ud7a3"  # hardly a name goes on with it, and all orders agree on it
 _LAST = "\ud7ff"
@@ -35,6 +39,15 @@ def level(below: str, cut: int, prefixes: Iterable[str], files: Iterable[tuple[s
         if last or entry.size:  # else it is a mark of the directory
             items.append((last, Trouble(key[cut:], "unreadable", _WHY) if last in UNSAYABLE else entry))
     return items
+
+
+def columns(below: str, cut: int, prefixes: Iterable[str], files: Files) -> list[tuple[str, Found]]:
+    """The same of a page whose files are columns, with their keys as names; they stay together where each can be said."""
+    start = len(below)
+    if not UNSAYABLE.isdisjoint([key[start:] for key in files.names]):
+        return [*level(below, cut, prefixes, ((each.name, each._replace(name=each.name[cut:])) for each in files.entries()))]
+    named = files._replace(names=[key[cut:] for key in files.names]) if cut else files
+    return [*level(below, cut, prefixes, ()), *([("", named)] if files.names else [])]
 
 
 def names(items: Iterable[Item]) -> Iterator[tuple[str, bool]]:
@@ -65,8 +78,8 @@ def behind(after: str, until: str) -> list[str]:
 
 
 def within(
-    pages: Iterable[list[tuple[str, Item]]], folder: str, after: str, until: str, is_folder: Callable[[str], bool]
-) -> Iterator[Item | Folder]:
+    pages: Iterable[Sequence[tuple[str, T]]], folder: str, after: str, until: str, is_folder: Callable[[str], bool]
+) -> Iterator[T | Folder]:
     """The items of a list with a name in [after, until); a list of pages of (last part of the name, item) is left when it is beyond that.
 
     Names that a service may have shown behind that place are requested: `is_folder` is called with names of directories in full.
@@ -75,7 +88,12 @@ def within(
     for page in pages:
         beyond = False
         for last, item in page:
-            if last >= after and (not until or last < until):
+            if item.__class__ is Files:
+                some, further = _between(item, folder, after, until)
+                if some.names:
+                    yield some
+                beyond = beyond or (certain and further)
+            elif last >= after and (not until or last < until):
                 if item.__class__ is Folder:
                     missed.pop(last, None)
                 yield item
@@ -87,11 +105,21 @@ def within(
         return
     for last in missed:
         name = f"{folder}/{last}" if folder else last
-        if again(lambda name=name: is_folder(name)):  # type: ignore[misc]  # mypy knows no defaults of lambdas
+        if again(partial(is_folder, name)):
             yield Folder(name)
 
 
-def first_of(pages: Iterable[list[tuple[str, Item]]], after: str, most: int) -> list[tuple[str, bool]]:
+def _between(files: Files, folder: str, after: str, until: str) -> tuple[Files, bool]:
+    """Those with a name in [after, until), and whether there are others behind them."""
+    start = f"{folder}/" if folder else ""
+    first, end = start + after, start + until
+    further = bool(until) and max(files.names) >= end
+    if further or min(files.names) < first:
+        files = files.take([i for i, name in enumerate(files.names) if name >= first and (not until or name < end)])
+    return files, further
+
+
+def first_of(pages: Iterable[Sequence[tuple[str, Item]]], after: str, most: int) -> list[tuple[str, bool]]:
     """The first `most` names of a list from `after` on, with whether each is a directory."""
     found = list[tuple[str, bool]]()
     for page in pages:

@@ -6,12 +6,14 @@ page by lxml, take a tenth of it. Its retries are not wanted here either: `retry
 
 from __future__ import annotations
 
+import calendar
 import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -21,8 +23,10 @@ from lxml import etree
 
 from quire.errors import StorageError, UsageError, hide
 from quire.packaging import install
+from quire.storage import pages
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
+from quire.storage.base import Entry, Files, instant
 from quire.storage.retry import again
 
 TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
@@ -30,6 +34,8 @@ PAGE = 5000  # names, the most that the service gives at once
 POOL = 64  # connections that are kept
 SEEKING = "2026-02-06"  # of the REST interface: the first whose listings begin where they are asked to; only they are asked by it
 
+
+_MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
 
 # Where to go on stands at the end of a page, so it is known before the page is parsed.
 _MARKER = re.compile(rb"<NextMarker>([^<]+)</NextMarker>\s*</EnumerationResults>\s*$")
@@ -60,6 +66,7 @@ class BlobPage(NamedTuple):
     blobs: list[tuple[str, int, str, str, bool]]  # name, bytes, etag, last change, whether it stands for a directory
     prefixes: list[str]
     marker: str
+    files: Files = Files.of(())  # the blobs as columns, where that was wanted, but for directories
 
 
 def _name(element: Any) -> str:
@@ -98,6 +105,33 @@ def parsed(body: bytes) -> BlobPage:
     if not whole:
         raise ValueError("Blobs")
     return BlobPage(blobs, prefixes, marker)
+
+
+@lru_cache(maxsize=4096)
+def moment(text: str) -> int:
+    """`Sat, 21 Nov 2026 19:58:32 GMT` → ns since 1970."""
+    day, month, year, time = text[5:].split(" ")[:4]
+    hour, minute, second = time.split(":")
+    return instant(calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000)
+
+
+# As the service writes a blob that is not a directory; others are read by `parsed`.
+_BLOB = re.compile(
+    rb"<Blob><Name>([^<]*)</Name><Properties>(?:<Creation-Time>[^<]*</Creation-Time>)?<Last-Modified>([^<]*)</Last-Modified>"
+    rb"<Etag>\"?([^<&\"]*)\"?</Etag>(?:<ResourceType>file</ResourceType>)?<Content-Length>([1-9]\d*)</Content-Length>"
+)
+
+
+def in_columns(body: bytes) -> BlobPage:
+    """The same, with its blobs as columns: a tenth of the time. An empty blob may stand for a directory."""
+    found = pages.split(body, b"Blob", _BLOB, b"</EnumerationResults>")
+    if found is not None and b"<BlobPrefix>" not in body[body.find(b"<Blob>") : body.rfind(b"<Blob>")]:
+        blobs = pages.files(found[0], moment)
+        if blobs is not None:
+            return parsed(found[1])._replace(files=blobs)
+    page = parsed(body)
+    entries = [Entry(name, size, etag, moment(changed)) for name, size, etag, changed, folder in page.blobs if not folder]
+    return page._replace(blobs=[], files=Files.of(entries))
 
 
 def _blob(item: Any) -> tuple[str, int, str, str, bool]:
@@ -172,8 +206,9 @@ class BlobRest:
         raise explained(what, said, self.account, self.container)
 
     def pages(
-        self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0, start: str = ""
-    ) -> Iterator[BlobPage]:
+        self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0, start: str = "",
+        parse: Callable[[bytes], BlobPage] = parsed,
+    ) -> Iterator[BlobPage]:  # fmt: skip
         """A listing, page by page; from the second on the next one is asked for while one is worked on.
 
         A page that fails for the moment is asked for again, from where the one before it ended; the first one is left to whoever
@@ -196,7 +231,7 @@ class BlobRest:
                 query, headers = beginning, seeking
         if not headers:
             first = self.send("GET", what, query=query)
-        page = self._parsed(what, first.body)
+        page = self._parsed(what, first.body, parse)
         yield page
         if not page.marker:
             return
@@ -211,16 +246,16 @@ class BlobRest:
                 body = coming.result()
                 if early := _MARKER.search(body, max(0, len(body) - 4096)):
                     coming = pool.submit(more, unescape(early[1].decode()))
-                page = self._parsed(what, body)
+                page = self._parsed(what, body, parse)
                 if page.marker and not early:
                     coming = pool.submit(more, page.marker)
                 yield page
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _parsed(self, what: str, body: bytes) -> BlobPage:
+    def _parsed(self, what: str, body: bytes, parse: Callable[[bytes], BlobPage]) -> BlobPage:
         try:
-            return parsed(body)
+            return parse(body)
         except (etree.XMLSyntaxError, ValueError):
             raise StorageError(
                 f"{what}: {self.account.host} did not answer with a listing. Check account_host, and the proxy between."

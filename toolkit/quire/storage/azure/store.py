@@ -12,29 +12,27 @@ ends in `/`) is not a file.
 from __future__ import annotations
 
 import base64
-import calendar
 import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 
 from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import slices, window
 from quire.storage.azure import read as azure_read
 from quire.storage.azure.account import account, canonical, normalise, parts
-from quire.storage.azure.rest import BlobPage, BlobRest
+from quire.storage.azure.rest import BlobPage, BlobRest, in_columns, moment, parsed
 from quire.storage.base import (
     LARGEST,
     Content,
     Entry,
+    Files,
     Folder,
     ReadRequest,
     Trouble,
     fits,
-    instant,
     leaves_room,
     not_a_handle,
     safe,
@@ -51,15 +49,14 @@ COPYING = 600  # seconds until a copy within the account is asked about no more
 LONGEST, DEEPEST = 1024, 254  # characters of a name, and its parts
 
 _HANDLE = re.compile(r"[0-9a-f]{32}")
-_MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
 
 
-@lru_cache(maxsize=4096)
-def moment(text: str) -> int:
-    """`Sat, 21 Nov 2026 19:58:32 GMT` → ns since 1970."""
-    day, month, year, time = text[5:].split(" ")[:4]
-    hour, minute, second = time.split(":")
-    return instant(calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000)
+def _prefixes(pages: Iterable[BlobPage]) -> Iterator[tuple[list[str], BlobPage]]:
+    """Pages, each with the directories that it is the first to show: what lies below one may go on, and the next page begins with it."""
+    before = ""
+    for page in pages:
+        yield [prefix for prefix in page.prefixes if prefix != before], page
+        before = page.prefixes[-1] if page.prefixes else before
 
 
 def _block(prefix: str, number: int) -> str:
@@ -149,29 +146,26 @@ class AzureStore(Objects):
         headers = self._head(name) if name else None
         return headers is not None and _is_marker(headers)
 
-    def _pages(self, folder: str, after: str) -> Iterator[BlobPage]:
+    def _pages(self, folder: str, after: str, parse: Callable[[bytes], BlobPage] = parsed) -> Iterator[BlobPage]:
         """The pages of one level from `after` on; from the beginning where it cannot be told that the service begins there."""
         what, below = f"cannot list {self.shown(folder)}", self._below(folder)
         if after and slices.plain(after):
-            pages = self.rest.pages(what, below, "/", start=below + after)
+            pages = self.rest.pages(what, below, "/", start=below + after, parse=parse)
             for page in pages:
-                if page.blobs or page.prefixes:
+                if page.blobs or page.files.names or page.prefixes:
                     # A service that passes over `start` shows earlier names; one that misunderstands it, others than this one.
-                    least = min([blob[0] for blob in page.blobs[:1]] + page.prefixes[:1])
+                    least = min([blob[0] for blob in page.blobs[:1]] + page.files.names[:1] + page.prefixes[:1])
                     if least <= below + after or least == f"{below}{after}/":
                         yield page
                         yield from pages
                         return
                     break
-        yield from self.rest.pages(what, below, "/")
+        yield from self.rest.pages(what, below, "/", parse=parse)
 
     def _items(self, pages: Iterable[BlobPage], folder: str) -> Iterator[list[tuple[str, slices.Item]]]:
         """Pages of one level: the last parts of names, and what they are."""
-        below, before = self._below(folder), ""
-        for page in pages:
-            # What lies below a directory goes over the end of a page: then the next one begins with it again.
-            prefixes = [prefix for prefix in page.prefixes if prefix != before]
-            before = page.prefixes[-1] if page.prefixes else before
+        below = self._below(folder)
+        for prefixes, page in _prefixes(pages):
             files = ((blob[0], self._entry(*blob[:4])) for blob in page.blobs if not blob[4])
             yield slices.level(below, len(self.root), prefixes, files)
 
@@ -180,6 +174,10 @@ class AzureStore(Objects):
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         return slices.within(self._items(self._pages(folder, after), folder), folder, after, until, self.is_folder)
+
+    def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
+        below, cut, pages = self._below(folder), len(self.root), _prefixes(self._pages(folder, after, in_columns))
+        return slices.within((slices.columns(below, cut, found, page.files) for found, page in pages), folder, after, until, self.is_folder)
 
     def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
         below = self._below(folder)

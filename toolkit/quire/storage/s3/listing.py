@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,8 @@ from urllib.parse import unquote_plus
 from xml.parsers import expat
 
 from quire.errors import StorageError
-from quire.storage.base import Entry, instant
+from quire.storage import pages as columns
+from quire.storage.base import Entry, Files, instant
 from quire.storage.retry import again
 
 _PARSED = "QuirePage"  # our name in boto3's answer
@@ -27,6 +29,7 @@ class S3Page(NamedTuple):
     objects: list[Entry]  # their names are keys
     prefixes: list[str]
     token: str  # where the next page begins; empty: this is the last one
+    files: Files = Files.of(())  # the objects as columns, where that was wanted
 
 
 def parsed(body: bytes) -> S3Page:
@@ -67,6 +70,25 @@ def parsed(body: bytes) -> S3Page:
     return S3Page(objects, prefixes, more)
 
 
+# As AWS and most who speak its language write an object; others are read by `parsed`.
+_OBJECT = re.compile(
+    rb"<Contents><Key>([^<]*)</Key><LastModified>([^<]*)</LastModified><ETag>(?:&quot;|\")?([^<&\"]*)(?:&quot;|\")?</ETag>"
+    rb"(?:<Checksum\w+>[^<]*</Checksum\w+>)*<Size>(\d+)</Size>"
+)
+_ENCODED = re.compile(rb"<EncodingType>\s*url\s*</EncodingType>")
+
+
+def in_columns(body: bytes) -> S3Page:
+    """The same, with its objects as columns: a fifth of the time."""
+    found = columns.split(body, b"Contents", _OBJECT, b"</ListBucketResult>")
+    if found is not None and b"<CommonPrefixes>" not in body[body.find(b"<Contents>") : body.rfind(b"<Contents>")]:
+        objects = columns.files(found[0], moment, unquote_plus if _ENCODED.search(found[1]) else None)
+        if objects is not None:
+            return parsed(found[1])._replace(files=objects)
+    page = parsed(body)
+    return page._replace(objects=[], files=Files.of(page.objects))
+
+
 @lru_cache(maxsize=4096)
 def moment(text: str) -> int:
     """`2026-11-21T10:00:00.000Z` → ns since 1970, in whole seconds: looks at single objects tell no more."""
@@ -83,25 +105,25 @@ def take_over(client: Any) -> None:
 
 
 def _take(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
-    if response_dict["status_code"] == 200 and getattr(_thread, "parses", False):
+    if response_dict["status_code"] == 200 and (parse := getattr(_thread, "parse", None)):
         try:
-            customized_response_dict[_PARSED] = parsed(response_dict["body"])
+            customized_response_dict[_PARSED] = parse(response_dict["body"])
         except ValueError:  # it may be an error all the same, or cut off: botocore tells
             customized_response_dict[_PARSED] = None
         else:
             response_dict["body"] = _NOTHING
 
 
-def page_of(ask: Callable[[], Any], what: str, host: str) -> S3Page:
-    """The page that a client's listing gives; `what` was wanted of whom, for the error where it is none.
+def page_of(ask: Callable[[], Any], what: str, host: str, parse: Callable[[bytes], S3Page] = parsed) -> S3Page:
+    """The page that a client's listing gives, read by `parse`; `what` was wanted of whom, for the error where it is none.
 
     Whoever else uses the client, also meanwhile, gets boto3's own answers.
     """
-    _thread.parses = True
+    _thread.parse = parse
     try:
         found: S3Page | None = ask()[_PARSED]
     finally:
-        _thread.parses = False
+        _thread.parse = None
     if found is None:
         raise StorageError(f"{what}: {host} did not answer with a listing. Check endpoint_url, and the proxy between.")
     return found

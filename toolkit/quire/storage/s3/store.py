@@ -12,7 +12,7 @@ An empty object whose name ends in `/` stands for a directory, and is not a file
 from __future__ import annotations
 
 import calendar
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -20,14 +20,14 @@ from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import base, slices, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, ReadRequest, Trouble, fits, instant, leaves_room, too_long
+from quire.storage.base import LARGEST, Content, Entry, Files, Folder, ReadRequest, Trouble, fits, instant, leaves_room, too_long
 from quire.storage.objects import Objects
 from quire.storage.retry import again
 from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3.account import account, normalise, parts
 from quire.storage.s3.errors import code_of, explained
-from quire.storage.s3.listing import S3Page, page_of, pages
+from quire.storage.s3.listing import S3Page, in_columns, page_of, pages, parsed
 from quire.storage.s3.upload import Pieces, S3Upload
 
 __all__ = ["S3Store", "normalise", "opened"]
@@ -113,32 +113,44 @@ class S3Store(Objects):
             asked |= {mark: page[f"Next{mark}"] for mark in _MARKS[operation]}
             page = again(ask)
 
-    def _listed(self, doing: str, folder: str, **asked: Any) -> S3Page:
+    def _listed(self, doing: str, folder: str, parse: Callable[[bytes], S3Page] = parsed, **asked: Any) -> S3Page:
         listed = partial(self._do, "list_objects_v2", doing, folder, **asked)
-        return page_of(listed, f"cannot {doing} {self.shown(folder)}", self.account.host)
+        return page_of(listed, f"cannot {doing} {self.shown(folder)}", self.account.host, parse)
 
-    def _pages(self, folder: str, **asked: Any) -> Iterator[S3Page]:
+    def _pages(self, folder: str, parse: Callable[[bytes], S3Page] = parsed, **asked: Any) -> Iterator[S3Page]:
         begun = {name: value for name, value in asked.items() if name != "StartAfter"}
 
         def ask(token: str) -> S3Page:
-            return self._listed("list", folder, Prefix=self._below(folder), **({**begun, "ContinuationToken": token} if token else asked))
+            beginning = {**begun, "ContinuationToken": token} if token else asked
+            return self._listed("list", folder, parse, Prefix=self._below(folder), **beginning)
 
         return pages(ask)
 
     def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
         """The pages of one level from about `after` on: the last parts of names, and what they are."""
         below = self._below(folder)
+        for page in self._pages_of_level(folder, after, most):
+            files = ((found.name, self._entry(found)) for found in page.objects)
+            yield slices.level(below, len(self.root), page.prefixes, files)
+
+    def _pages_of_level(self, folder: str, after: str, most: int = 0, parse: Callable[[bytes], S3Page] = parsed) -> Iterator[S3Page]:
+        below = self._below(folder)
         asked: dict[str, Any] = {"Delimiter": "/"} | ({"MaxKeys": min(most, PAGE)} if most else {})
         if self._in_order and slices.plain(after) and (before := slices.just_before(after)):
             asked["StartAfter"] = below + before
-        for page in self._pages(folder, **asked):
-            files = ((found.name, self._entry(found)) for found in page.objects)
-            yield slices.level(below, len(self.root), page.prefixes, files)
+        return self._pages(folder, parse, **asked)
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         if self._in_order:
             return slices.within(self._level(folder, after), folder, after, until, self.is_folder)
         return (item for page in self._level(folder) for last, item in page if last >= after and (not until or last < until))
+
+    def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
+        if not self._in_order:
+            return self.scan(folder, after=after, until=until)
+        below, cut = self._below(folder), len(self.root)
+        pages = self._pages_of_level(folder, after, parse=in_columns)
+        return slices.within((slices.columns(below, cut, p.prefixes, p.files) for p in pages), folder, after, until, self.is_folder)
 
     def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
         return slices.first_of(self._level(folder, after, most), after, most) if self._in_order else None
