@@ -124,7 +124,7 @@ format: $(STAMP)-dev ## put the code into its form
 
 .PHONY: bench
 bench: $(STAMP)-test $(KAFKA) $(PEER) $(SPARK35) $(DELTA) ## measure against the peers, in the same run: hours, 12 GB of disk (AT=directory)
-	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 region reading_cpu endtoend publish retire export read_ratio write_ratio \
+	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 region names reading_cpu endtoend publish retire export read_ratio write_ratio \
 	    kafka kafka_loop kafka_memory deduplicate table_bloom table_open table_clean table_upkeep table_year table_memory table_load table_peers; do \
 	    echo; echo "== $$one"; $(BIN)/python tests/benchmarks/$$one.py $(if $(AT),--at $(AT)) || failed="$$failed $$one"; \
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
+PAGES, OF_PAGES = "storage/pages.py", "tests/storage/test_pages.py"
 READ_LOG, PARTS = "commit/reading.py", "commit/parts.py"
 UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
@@ -203,6 +204,12 @@ MUTANTS = (
     m("what a job leaves out makes its entry as long as it likes", PARTS, "if not isinstance(entry, Commit | Abort) or len", "if not isinstance(entry, Commit) or len", first="tests/engine/test_supersede.py"),
     m("a reject is compared with all others", "sources/transforms/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
     m("what was uncovered is laid out for each row", UNCOVERED, "        if found is None:\n", "        if True:\n", first="tests/test_growth.py::test_the_steps_of_a_loop_grow_as_its_input_does[retried]"),
+    m("columns: an object that is written otherwise is passed over", PAGES, "    if not len(found) == body.count(begin) == body.count(close):\n", "    if not found:\n", first=OF_PAGES),
+    m("columns: a comment holds an object", PAGES, 'b"<!" in body or ', "", first=OF_PAGES),
+    m("columns: an empty blob is a file, whatever it stands for", "storage/azure/rest.py", "<Content-Length>([1-9]\\d*)<", "<Content-Length>(\\d+)<", first=OF_PAGES),
+    m("columns: names before a slice belong to it", "storage/slices.py", "    if further or min(files.names) < first:\n", "    if further:\n", first=OF_PAGES),
+    m("columns: names behind a slice belong to it", "storage/slices.py", "if name >= first and (not until or name < end)]", "if name >= first]", first=OF_PAGES),
+    m("workers draw the same numbers", "spark/daemon.py", "        numpy.seed()\n", "        pass\n", first="tests/spark/test_daemon.py"),
     m("a path that is too long for the destination stops a run", "planning/listing.py", "            dest.check_name(final)\n            dest.check_name(objects.staged(", "            str(final)\n            str(objects.staged(", first="tests/engine/test_poison.py"),
     m("a value that is too long for a directory stops a topic", "sources/partition_by.py", "if longest > partitions.LONGEST:", "if longest > 1 << 30:", first="tests/formats/test_partitions.py::test_a_value_too_long_for_a_directory_is_quarantined_alone"),
     # conflicts
@@ -367,6 +374,7 @@ MUTANTS = (
     m("removed files still count", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/ledger/test_upkeep.py"),
     m("retry_takes_old_job", UPKEEP, "return not change.fresh  #", "return True  #", first="tests/ledger/test_upkeep.py"),
     m("archive_not_asked", READ_LOG, "            if self.archive.has(first):\n", "            if first <= self.archive.head:\n", first=ARCHIVE),
+    m("archive_asked_for_entries", READ_LOG, "            if glances and not found and not more:\n", "            if not found and not more:\n", first=ARCHIVE),
     m("archive_asked_first", READ_LOG, "            if self.archive.has(some.start):\n", "            if some.start <= self.archive.head:\n", first=ARCHIVE),
     m("whoever looks whether a ledger is current does not ask the archive", "ledger/ledger.py", " and not self._log.archive.has(new)", "", first=ARCHIVE),
     m("what a pin needs is archived", ARCHIVING, "min([log.expired(), log.merged, *needed(log)])", "min([log.tip, log.merged])", first=ARCHIVE),

@@ -162,6 +162,9 @@ def test_a_slice_of_columns_has_the_files_of_a_slice_of_names(seed: int) -> None
     entries = [[(below + last, Entry(below + last, draw.randint(0, 2), "v", 1)) for last in page] for page in pages]
     after, until = sorted(draw.sample(["", "a", "a!", "b", "é", "\U0001f600"], 2))
     one = [slices.level(below, cut, p, ((k, e._replace(name=k[cut:])) for k, e in page)) for p, page in zip(prefixes, entries, strict=True)]
-    other = [slices.columns(below, cut, p, Files.of([e for _, e in page])) for p, page in zip(prefixes, entries, strict=True)]
+    other = [
+        [*slices.level(below, cut, p, ()), *slices.columns(below, cut, Files.of([e for _, e in page]))]
+        for p, page in zip(prefixes, entries, strict=True)
+    ]
     found = [whole(slices.within(each, "in", after, until, lambda _: True)) for each in (one, other)]  # type: ignore[type-var]
     assert sorted(found[0], key=str) == sorted(found[1], key=str)

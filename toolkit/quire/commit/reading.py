@@ -79,7 +79,7 @@ class Reading:
     def read_on(self) -> Self:
         """Read what has come since, within a call that began with `refresh`: where nothing has, the archive is not asked.
 
-        The log is then one that there was, as for whoever has slept since the last look. Who appends reads to the tip.
+        The log is then one that there was, as for whoever has slept since the last look. An append reads to the tip.
         """
         if not self._opened:
             return self.refresh()

@@ -393,7 +393,7 @@ class _Chunk:
         return len(self.entries) + len(self.columns.names)
 
     def add(self, item: Entry | Files, seen: ListedNames, takes: Callable[[Entry], bool] | None) -> None:
-        """What was listed, as far as it is wanted."""
+        """Take in files that were listed, as far as they are wanted."""
         if isinstance(item, Files):
             seen.files(item.names)
             self.columns.add(item if takes is None else Files.of(list(filter(takes, item.entries()))))

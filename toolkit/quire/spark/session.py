@@ -55,7 +55,8 @@ def session(
 
     A new session is `local[*]` unless something says otherwise; it finds a Java (see `quire.spark.java`), keeps the JVM's messages in a
     log file that errors name, and has UTC as its time zone, Arrow on, the UI and console progress off, and a quarter of the
-    memory, 1 to 4 GiB, for the driver (the variable QUIRE_DRIVER_MEMORY says otherwise).
+    memory, 1 to 4 GiB, for the driver (the variable QUIRE_DRIVER_MEMORY says otherwise). On this machine alone, its Python workers begin
+    with what quire's tasks load.
 
     Raises UsageError for a setting that a running session cannot take any more, QuireError if Java or Spark does not start.
     """

@@ -1,6 +1,6 @@
 """Pages of listings, read column by column: a page in XML as services write it, without an event for each of its elements.
 
-What lies between the first file of a page and its last one is matched by one pattern, and the rest is read as XML. A page that is written
+All between the first file of a page and its last one is matched by one pattern, and the rest is read as XML. A page that is written
 otherwise (other elements or another order, comments, numbered characters) is not matched, and is read as XML as a whole: `None`.
 """
 
@@ -16,7 +16,7 @@ _ENTITIES = {"&quot;": '"', "&apos;": "'"}
 
 
 def split(body: bytes, tag: bytes, pattern: re.Pattern[bytes], end: bytes) -> tuple[list[tuple[bytes, ...]], bytes] | None:
-    """What `pattern` finds of each element `tag`, and the page without them, which ends with `end`; None: it is not written so."""
+    """The finds of `pattern` in each element `tag`, and the page without them, which ends with `end`; None: it is not written so."""
     if b"&#3" in body:  # as some write quotes
         body = body.replace(b"&#34;", b"&quot;").replace(b"&#39;", b"&apos;")
     begin, close = b"<" + tag + b">", b"</" + tag + b">"

@@ -41,13 +41,12 @@ def level(below: str, cut: int, prefixes: Iterable[str], files: Iterable[tuple[s
     return items
 
 
-def columns(below: str, cut: int, prefixes: Iterable[str], files: Files) -> list[tuple[str, Found]]:
-    """The same of a page whose files are columns, with their keys as names; they stay together where each can be said."""
+def columns(below: str, cut: int, files: Files) -> list[tuple[str, Found]]:
+    """The same of files that are columns, with their keys as names; they stay together where each can be said."""
     start = len(below)
     if not UNSAYABLE.isdisjoint([key[start:] for key in files.names]):
-        return [*level(below, cut, prefixes, ((each.name, each._replace(name=each.name[cut:])) for each in files.entries()))]
-    named = files._replace(names=[key[cut:] for key in files.names]) if cut else files
-    return [*level(below, cut, prefixes, ()), *([("", named)] if files.names else [])]
+        return [*level(below, cut, (), ((each.name, each._replace(name=each.name[cut:])) for each in files.entries()))]
+    return [("", files._replace(names=[key[cut:] for key in files.names]))] if files.names else []
 
 
 def names(items: Iterable[Item]) -> Iterator[tuple[str, bool]]:

@@ -177,7 +177,8 @@ class AzureStore(Objects):
 
     def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
         below, cut, pages = self._below(folder), len(self.root), _prefixes(self._pages(folder, after, in_columns))
-        return slices.within((slices.columns(below, cut, found, page.files) for found, page in pages), folder, after, until, self.is_folder)
+        shown = ([*slices.level(below, cut, prefixes, ()), *slices.columns(below, cut, page.files)] for prefixes, page in pages)
+        return slices.within(shown, folder, after, until, self.is_folder)
 
     def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
         below = self._below(folder)

@@ -118,27 +118,16 @@ class S3Store(Objects):
         return page_of(listed, f"cannot {doing} {self.shown(folder)}", self.account.host, parse)
 
     def _pages(self, folder: str, parse: Callable[[bytes], S3Page] = parsed, **asked: Any) -> Iterator[S3Page]:
-        begun = {name: value for name, value in asked.items() if name != "StartAfter"}
+        return pages(lambda token: self._listed("list", folder, parse, Prefix=self._below(folder), **_from(token, asked)))
 
-        def ask(token: str) -> S3Page:
-            beginning = {**begun, "ContinuationToken": token} if token else asked
-            return self._listed("list", folder, parse, Prefix=self._below(folder), **beginning)
-
-        return pages(ask)
-
-    def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
+    def _level(self, folder: str, after: str = "", most: int = 0, parse: Callable[[bytes], S3Page] = parsed) -> Iterator[Any]:
         """The pages of one level from about `after` on: the last parts of names, and what they are."""
-        below = self._below(folder)
-        for page in self._pages_of_level(folder, after, most):
-            files = ((found.name, self._entry(found)) for found in page.objects)
-            yield slices.level(below, len(self.root), page.prefixes, files)
-
-    def _pages_of_level(self, folder: str, after: str, most: int = 0, parse: Callable[[bytes], S3Page] = parsed) -> Iterator[S3Page]:
-        below = self._below(folder)
-        asked: dict[str, Any] = {"Delimiter": "/"} | ({"MaxKeys": min(most, PAGE)} if most else {})
-        if self._in_order and slices.plain(after) and (before := slices.just_before(after)):
-            asked["StartAfter"] = below + before
-        return self._pages(folder, parse, **asked)
+        below, cut = self._below(folder), len(self.root)
+        begin = self._in_order and slices.plain(after) and slices.just_before(after)
+        asked: dict[str, Any] = ({"MaxKeys": min(most, PAGE)} if most else {}) | ({"StartAfter": below + begin} if begin else {})
+        for page in self._pages(folder, parse, Delimiter="/", **asked):
+            objects = ((found.name, self._entry(found)) for found in page.objects)
+            yield [*slices.level(below, cut, page.prefixes, objects), *slices.columns(below, cut, page.files)]
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         if self._in_order:
@@ -146,11 +135,8 @@ class S3Store(Objects):
         return (item for page in self._level(folder) for last, item in page if last >= after and (not until or last < until))
 
     def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
-        if not self._in_order:
-            return self.scan(folder, after=after, until=until)
-        below, cut = self._below(folder), len(self.root)
-        pages = self._pages_of_level(folder, after, parse=in_columns)
-        return slices.within((slices.columns(below, cut, p.prefixes, p.files) for p in pages), folder, after, until, self.is_folder)
+        pages = self._level(folder, after, parse=in_columns)
+        return slices.within(pages, folder, after, until, self.is_folder) if self._in_order else self.scan(folder, after=after, until=until)
 
     def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
         return slices.first_of(self._level(folder, after, most), after, most) if self._in_order else None
@@ -332,6 +318,11 @@ class S3Store(Objects):
 
     def remove_tree(self, folder: str) -> None:
         batches.delete_below(self._pages(folder), self._key(folder) + "/", self._batch, self._delete_surely)
+
+
+def _from(token: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The request of a listing's page: the first one, or what follows the one that gave this token."""
+    return {**{name: value for name, value in asked.items() if name != "StartAfter"}, "ContinuationToken": token} if token else asked
 
 
 def _moment(at: Any) -> int:
