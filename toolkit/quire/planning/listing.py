@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from quire.commit import names as objects
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
-from quire.errors import FormatError, StorageError
+from quire.errors import FormatError, RefusedError, StorageError
 from quire.formats.lines import LONGEST
 from quire.formats.partitions import LONGEST as LONGEST_NAME
 from quire.planning import columns, routes
@@ -337,6 +337,11 @@ def _refused(listing: Listing, dest: Store, folder: str) -> str:
 def _identified(root: Root, files: pa.Table, found: Listed) -> tuple[pa.Table, dict[str, str]]:
     """The files with the versions that the ledger knows; by path the store's, where that is another one."""
     if root.identity == "store":
+        if (at := pc.index(files.column("version"), "").as_py()) >= 0:
+            raise RefusedError(
+                f"{root.url}/{files.column('name')[at]}: its store tells neither a time of change nor a checksum, so a file that was "
+                f"rewritten looks as before. Give change_detection='content', which reads every listed file to know it."
+            )
         return files, {}
     known, stored, prefix = list[Entry](), dict[str, str](), root.url.rstrip("/") + "/"
     for item in identified(root.store(found.again), _entries(files)):

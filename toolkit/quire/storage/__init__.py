@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, cast
 
 from quire.errors import UsageError, choose, quoted, scrub
@@ -39,6 +40,7 @@ from quire.storage.base import (
     remove_all,
     remove_version,
 )
+from quire.storage.fsspec_access import knows
 from quire.storage.local import LocalStore, to_os, to_text
 from quire.storage.memory import MemoryStore
 from quire.storage.retry import OnRetry, Patience, Retrying, silent
@@ -108,7 +110,8 @@ _ELSEWHERE = {  # schemes of which users may think that they are there
     "gs": _GOOGLE, "gcs": _GOOGLE,
     "hdfs": "Write webhdfs://namenode:9870/path. Hadoop's own protocol is a package by itself: install examples/hdfs_native everywhere.",
 }  # fmt: skip
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_FSSPEC = "quire.storage.fsspec_store"  # of all schemes that fsspec knows and nobody here has a store for: sources alone
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/|:.)")
 
 
 def normalise(url: str | os.PathLike[str]) -> str:
@@ -122,7 +125,7 @@ def normalise(url: str | os.PathLike[str]) -> str:
         raise UsageError(f"a path cannot hold a NUL character: {scrub(text)!r}")
     if not _writable(text):
         raise UsageError(f"{scrub(text)!r} holds half of a character, which no name on disk has. Look where it comes from.")
-    match = _SCHEME.match(text)
+    match = _match(text)
     scheme = match[1].lower() if match else "file"
     if is_marked(scheme):
         return marked(normalise(text[len(MARK) :]))
@@ -144,6 +147,12 @@ def normalise(url: str | os.PathLike[str]) -> str:
             raise UsageError(f"{scrub(text)!r} names the host {said!r}, and local disk has none. Write {instead} or a plain path.")
         rest = "/" + path
     return "file://" + to_text(os.path.realpath(rest))
+
+
+def _match(text: str) -> re.Match[str] | None:
+    """The scheme at the beginning of a URL; None for a path, also where its name has colons in it."""
+    found = _SCHEME.match(text)
+    return None if found and text[found.end()] == ":" and not knows(found[1].lower()) else found
 
 
 def canonical(url: str | os.PathLike[str], options: Options = None) -> str:
@@ -168,6 +177,8 @@ def destination(url: str | os.PathLike[str], options: Options = None) -> str:
     """
     found = canonical(url, options)
     store = connect(found, options)
+    if not (store.can_rename or store.can_upload):
+        store.check_writable()  # what is a source alone says why
     if is_marked(found) or not store.is_folder(HOME) or store.stat(PROPERTIES) is None:  # an answer to a look at one name gives no reason
         return found
     return found if store.is_folder(STATE) and not store.is_folder(PLACE) else marked(found)
@@ -179,11 +190,12 @@ def _check_scheme(scheme: str, text: str) -> None:
         return
     if scheme in _ELSEWHERE:
         raise UsageError(f"{scrub(text)!r}: {_ELSEWHERE[scheme]} {_ADD}")
-    choose(scheme, (*STORES.reserved, *STORES.known()), "kind of store", f" {_ADD}")
+    if not knows(scheme):
+        choose(scheme, (*STORES.reserved, *STORES.known()), "kind of store", f" {_ADD}")
 
 
 def _module(scheme: str) -> Any:
-    found = STORES.load(scheme)
+    found = STORES.load(scheme) or (import_module(_FSSPEC) if knows(scheme) else None)
     if found is None:
         raise UsageError(f"no package that is installed here knows stores at {scheme}://. Install the one that does on every machine.")
     return found

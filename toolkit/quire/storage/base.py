@@ -25,7 +25,10 @@ LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan 
 
 
 class Entry(NamedTuple):
-    """A file: its name below the store's root, bytes, version and last change (ns since 1970 UTC; 0: not known, or see `instant`)."""
+    """A file: its name below the store's root, bytes, version and last change (ns since 1970 UTC; 0: not known, or see `instant`).
+
+    The version is empty where the store tells nothing by which one content differs from another: such files are known by content alone.
+    """
 
     name: str
     size: int

@@ -1,0 +1,411 @@
+"""Sources that fsspec reaches: archives, HTTP, FTP and SFTP, by real servers; and file systems that tell little, or fail."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import quire
+from quire.errors import RefusedError, StorageError, TransientError, UsageError
+from quire.storage import Folder, ReadRequest, Trouble, Vanished, bare, canonical, normalise, retry
+from quire.storage.fsspec_access import entry
+from services import remote
+from services.conformance import content
+
+LOCAL = quire.LocalRunner()
+SIGNED_IN = {"username": remote.USER, "password": remote.PASSWORD}
+MiB = 1 << 20
+ODD = ["a#1 ?%.txt", "a%20b.txt", "x::y.txt", "plain.txt", "sub dir/ü.txt", "sub dir/deeper+/&=.txt", "日本.txt"]
+
+
+class Place:
+    """A directory of this machine, and the URL and options by which a store shows it."""
+
+    def __init__(self, kind: str, root: Path, running: ExitStack) -> None:
+        self.kind, self.root = kind, root
+        root.mkdir()
+        self.options = SIGNED_IN if kind in ("ftp", "sftp") else {}
+        self._url = "" if kind == "zip" else running.enter_context(getattr(remote, kind)(root))
+
+    @property
+    def url(self) -> str:
+        if self.kind == "zip":
+            with zipfile.ZipFile(f"{self.root}.zip", "w") as file:
+                for path in sorted(self.root.rglob("*")):
+                    file.write(path, path.relative_to(self.root))
+            return normalise(f"zip://::{self.root}.zip")
+        return f"{self._url}/"
+
+    @property
+    def store(self) -> Any:
+        return bare(normalise(self.url), self.options)
+
+    def name(self, name: str) -> str:
+        """As the store calls it: by HTTP a name is part of a URL."""
+        from urllib.parse import quote
+
+        return quote(name, safe="/!$&'()*+,;=:@-._~") if self.kind == "http" else name
+
+    def write(self, name: str, data: bytes) -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_bytes(data)
+
+
+@pytest.fixture(params=["zip", "http", "ftp", "sftp"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with ExitStack() as running:
+        yield Place(request.param, tmp_path / "in", running)
+
+
+def asked(store: Any, *names: str) -> list[ReadRequest]:
+    found = [store.stat(name) for name in names]
+    return [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in found]
+
+
+def test_every_file_is_gathered_once_whatever_its_name(place: Place, tmp_path: Path) -> None:
+    for number, name in enumerate(ODD):
+        place.write(name, b"of %d\n" % number)
+    url, dest = place.url, tmp_path / "out"
+    done = quire.consolidate(url, dest, source_options=place.options, spark=LOCAL, progress=False)
+    assert done.files == len(ODD)
+    rows = [line for file in dest.glob("*.txt") for line in file.read_bytes().splitlines()]
+    assert sorted(rows) == sorted(b"of %d" % number for number in range(len(ODD)))
+    assert quire.consolidate(url, dest, source_options=place.options, spark=LOCAL, progress=False).files == 0
+    place.write("new.txt", b"new\n")
+    assert quire.consolidate(place.url, dest, source_options=place.options, spark=LOCAL, progress=False).files == 1
+
+
+def test_a_listing_and_a_look_say_the_same(place: Place) -> None:
+    for name in ODD:
+        place.write(name, b"12345")
+    store, names = place.store if place.kind != "zip" else bare(place.url), sorted(map(place.name, ODD))
+    assert sorted(e.name for e in store.walk()) == names
+    for found in store.walk():
+        assert store.stat(found.name) == found
+        assert found.version
+        assert found.size == 5
+        assert not store.is_folder(found.name)
+    assert {i.name for i in store.scan() if isinstance(i, Folder)} == {place.name("sub dir")}
+    assert dict(store.peek(place.name("sub dir"))) == {place.name("ü.txt"): False, place.name("deeper+"): True}
+    assert [i.name for i in store.scan(after="p", until="q")] in (
+        ["plain.txt"],
+        [place.name("sub dir"), "plain.txt"],
+        ["sub dir", "plain.txt"],
+    )
+    assert store.stat("no") is None
+    assert not store.is_folder("no")
+    assert list(store.scan("no")) == list(store.scan("plain.txt")) == []
+
+
+def test_files_are_read_whole_in_ranges_and_as_streams(place: Place) -> None:
+    long = os.urandom(6 * MiB + 7)
+    place.write("long", long)
+    place.write("short", b"12345")
+    place.write("empty", b"")
+    store = bare(normalise(place.url), place.options)
+    wanted = asked(store, "short", "long", "empty", "short")
+    wanted.append(wanted[0]._replace(start=1, length=3))
+    wanted.append(wanted[1]._replace(start=3, length=MiB))
+    wanted.append(wanted[1]._replace(start=5, length=5 * MiB))
+    wanted.append(wanted[1]._replace(length=0))
+    found = [(request, content(answer)) for request, answer in store.read_many(wanted)]
+    assert [request for request, _ in found] == wanted
+    assert [data for _, data in found] == [b"12345", long, b"", b"12345", b"234", long[3 : 3 + MiB], long[5 : 5 + 5 * MiB], b""]
+    assert store.get("short") == b"12345"
+    assert [store.get_range("short", *span) for span in ((1, 3), (3, 100), (9, 1))] == [b"234", b"45", b""]
+    with pytest.raises(quire.NotFoundError, match="is not there"):
+        store.get("no")
+
+
+@pytest.mark.parametrize("place", ["http", "ftp", "sftp"], indirect=True)
+@pytest.mark.parametrize("size", [5, 5 * MiB])
+def test_what_changed_or_vanished_is_deferred(place: Place, size: int) -> None:
+    for name in "abc":
+        place.write(name, b"x" * size)
+        os.utime(place.root / name, (1_700_000_000, 1_700_000_000))
+    wanted = asked(place.store, *"abc")
+    place.write("a", b"y" * size)
+    (place.root / "b").unlink()
+    found = list[object]()
+    for _, answer in place.store.read_many(wanted):
+        try:
+            found.append(len(content(answer)))
+        except Vanished as e:
+            found.append(str(e))
+    assert found == ["changed", "vanished", size]
+
+
+@pytest.mark.parametrize("place", ["ftp", "sftp"], indirect=True)
+def test_a_wrong_password_is_said_in_one_line_that_does_not_hold_it(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no permission") as caught:
+        quire.consolidate(place.url, tmp_path / "out", source_options={**SIGNED_IN, "password": "hunter-two"}, spark=LOCAL, progress=False)
+    assert "hunter" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_archive_with_a_damaged_member_loses_that_member_alone(tmp_path: Path) -> None:
+    at = tmp_path / "a.zip"
+    with zipfile.ZipFile(at, "w") as file:
+        file.writestr("good", b"good\n")
+        file.writestr("bad", b"bad and longer\n")
+    at.write_bytes(at.read_bytes().replace(b"bad and longer", b"bad but longer"))
+    done = quire.consolidate(f"zip://::{at}", tmp_path / "out", spark=LOCAL, progress=False)
+    assert (done.files, len(done.quarantined)) == (1, 1)
+
+
+def test_a_server_that_fails_is_not_taken_for_one_without_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(retry, "PATIENCE", 0.0)
+    with remote.http(tmp_path) as url:
+        monkeypatch.setattr(remote._Pages, "do_GET", lambda self: self.send_error(503))
+        monkeypatch.setattr(remote._Pages, "do_HEAD", lambda self: self.send_error(503))
+        store = bare(normalise(url))
+        for act in (lambda: store.stat("a"), store.is_folder, lambda: list(store.walk())):
+            with pytest.raises(TransientError, match="503"):
+                act()
+
+
+# ------------------------------------------------------------------------------------------------- file systems that tell little
+class Told(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """One whose answers a test changes."""
+
+    protocol = "told"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    tells: Callable[[dict[str, Any]], dict[str, Any]] = staticmethod(lambda info: info)
+    reading: Callable[[str], None] = staticmethod(lambda path: None)
+    listing: Callable[[str], None] = staticmethod(lambda path: None)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        path = path.removeprefix("told://").strip("/")
+        return f"/{path}" if path else ""
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        type(self).listing(path)
+        return [type(self).tells({**info, "mtime": info.get("created")}) for info in super().ls(path, detail=True)]
+
+    def info(self, path: str, **kwargs: Any) -> Any:
+        info = super().info(path)
+        return type(self).tells({**info, "mtime": info.get("created")})
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        found = bytes(super().cat_file(path, start, end))
+        type(self).reading(path)
+        return found
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Any:
+    fsspec.register_implementation("told", Told, clobber=True)
+    monkeypatch.setattr(Told, "store", {})
+    monkeypatch.setattr(Told, "pseudo_dirs", [""])
+    for name in ("tells", "reading", "listing"):
+        monkeypatch.setattr(Told, name, getattr(Told, name))
+    return lambda name, value: monkeypatch.setattr(Told, name, staticmethod(value))
+
+
+def put(path: str, data: bytes) -> None:
+    Told(skip_instance_cache=True).pipe_file(path, data)
+
+
+def timeless(info: dict[str, Any]) -> dict[str, Any]:
+    return {key: info[key] for key in ("name", "size", "type")}
+
+
+def test_without_times_of_change_files_are_known_by_their_content(told: Any, tmp_path: Path) -> None:
+    told("tells", timeless)
+    put("/in/a", b"one\n")
+    with pytest.raises(UsageError, match="change_detection='content'") as caught:
+        quire.consolidate("told://in", tmp_path / "out", spark=LOCAL, progress=False)
+    assert "told://in/a" in str(caught.value)
+    chosen: dict[str, Any] = {"change_detection": "content", "spark": LOCAL, "progress": False}
+    assert quire.consolidate("told://in", tmp_path / "out", **chosen).files == 1
+    assert quire.consolidate("told://in", tmp_path / "out", **chosen).files == 0
+    put("/in/a", b"two\n")
+    assert quire.consolidate("told://in", tmp_path / "out", on_change="reprocess", **chosen).files == 1
+    assert [f.read_bytes() for f in (tmp_path / "out").glob("*.txt")] == [b"two\n"]
+
+
+def test_what_changes_while_it_is_read_is_deferred(told: Any, tmp_path: Path) -> None:
+    put("/in/a", b"one\n")
+    put("/in/b", b"two\n")
+    told("reading", lambda path: put(path, b"six\n") if path.endswith("a") else None)
+    done = quire.consolidate("told://in", tmp_path / "out", spark=LOCAL, progress=False)
+    assert (done.files, len(done.deferred)) == (1, 1)
+    told("reading", lambda path: None)
+    assert quire.consolidate("told://in", tmp_path / "out", spark=LOCAL, progress=False).files == 1
+    assert sorted(f.read_bytes() for f in (tmp_path / "out").glob("*.txt")) == [b"six\n", b"two\n"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), RuntimeError("no more of it"), PermissionError(13, "Permission denied")]
+)
+def test_a_directory_whose_listing_fails_ends_the_call(told: Any, tmp_path: Path, error: Exception) -> None:
+    put("/in/a", b"one\n")
+    put("/in/sub/b", b"two\n")
+
+    def fails(path: str) -> None:
+        if path.endswith("sub"):
+            raise error
+
+    told("listing", fails)
+    with pytest.raises(quire.QuireError, match="told://in/sub"):
+        quire.consolidate("told://in", tmp_path / "out", spark=LOCAL, progress=False)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.txt"))
+
+
+def test_a_directory_that_a_server_hides_is_told_and_is_not_empty(told: Any) -> None:
+    """FTP has one answer for what is not there and what may not be seen."""
+    put("/in/closed/a", b"1")
+
+    def hides(path: str) -> None:
+        if path.endswith("closed"):
+            raise FileNotFoundError(path)
+
+    told("listing", hides)
+    (found,) = bare("told://in").scan("closed")
+    assert isinstance(found, Trouble)
+    assert (found.kind, found.name) == ("unreadable", "closed")
+
+
+def test_one_file_system_is_never_used_by_two_threads(told: Any) -> None:
+    using, wrong = dict[int, int](), list[int]()
+
+    def reading(path: str) -> None:
+        me = id(threading.current_thread())
+        using[me] = using.get(me, 0) + 1
+        threading.Event().wait(0.001)
+
+    told("reading", reading)
+    for number in range(40):
+        put(f"/in/{number:02}", b"x")
+    store = bare("told://in")
+    opened = list[Any]()
+    make = store.systems._opened
+    store.systems._opened = lambda: opened.append(make()) or opened[-1]  # type: ignore[method-assign, func-returns-value]
+    names = [e.name for e in store.walk()]
+    assert [content(answer) for _, answer in store.read_many(asked(store, *names))] == [b"x"] * 40
+    assert not wrong
+    assert 1 <= len(opened) <= store.flight
+    assert len(using) <= store.flight
+
+
+def test_a_listing_that_says_otherwise_than_a_look_is_not_believed(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("/in/a", b"1")
+    put("/in/b", b"1")
+    store, made = bare("told://in"), MemoryFileSystem.ls
+    looked = [store.stat("a"), store.stat("b")]
+    assert sorted(store.walk()) == looked
+    monkeypatch.setattr(MemoryFileSystem, "ls", lambda self, path, **_: [{**info, "etag": "x"} for info in made(self, path)])
+    assert sorted(bare("told://in").walk()) == looked
+
+
+@pytest.mark.parametrize(
+    ("info", "version", "modified"),
+    [
+        ({"size": 1}, "", 0),
+        ({"size": 1, "atime": 5, "time": 5, "created": 7}, "", 0),  # a read changes the first two
+        ({"size": 1, "modify": "Nov 27 21:50"}, "", 0),  # half a year later the same time is said otherwise
+        ({"size": 1, "modify": "20261127215000.123"}, "some", 1795816200_000000000),
+        ({"size": 1, "LastModified": "2026-11-27T21:50:00Z"}, "some", 1795816200_000000000),
+        ({"size": 1, "Last-Modified": "Fri, 27 Nov 2026 21:50:00 GMT"}, "some", 1795816200_000000000),
+        ({"size": 1, "mtime": 1795816200}, "some", 1795816200_000000000),
+        ({"size": 1, "modification_time": 1795816200000}, "some", 1795816200_000000000),
+        ({"size": 1, "ETag": '"x"'}, "some", 0),
+        ({"size": 1, "date_time": (2026, 11, 27, 21, 50, 0), "CRC": 5}, "some", 0),
+    ],
+)
+def test_a_version_is_what_changes_with_the_content(info: dict[str, Any], version: str, modified: int) -> None:
+    found = entry("a", info)
+    assert found is not None
+    assert bool(found.version) == bool(version)
+    assert found.modified == modified
+    again = entry("a", {**info, "size": 2})
+    assert again is not None
+    assert not version or again.version != found.version
+
+
+def test_a_file_of_no_length_is_told_and_not_read(told: Any) -> None:
+    told("tells", lambda info: {**info, "size": None})
+    put("/in/a", b"1")
+    (found,) = bare("told://in").scan()
+    assert isinstance(found, Trouble)
+    assert "how long" in found.reason
+
+
+# ------------------------------------------------------------------------------------------------------------------------- URLs
+@pytest.mark.parametrize(
+    ("given", "one"),
+    [
+        ("zip://inner/dir::s3://bucket/a.zip", "zip://s3%3A%2F%2Fbucket%2Fa.zip/inner/dir"),
+        ("zip::/data/a.zip", "zip://file%3A%2F%2F%2Fdata%2Fa.zip"),
+        ("zip:///::file:///data/a.zip", "zip://file%3A%2F%2F%2Fdata%2Fa.zip"),
+        ("tar://::/data/../data/a.tar", "tar://file%3A%2F%2F%2Fdata%2Fa.tar"),
+        ("sftp://host:22/data/in/", "sftp://host:22/data/in"),
+        ("SFTP://host/a#b?c%", "sftp://host/a#b?c%"),
+        ("http://Host/a b/%c3%bc/", "http://host/a%20b/%C3%BC"),
+        ("dbfs:/mnt/x", "dbfs:///mnt/x"),
+    ],
+)
+def test_a_place_has_one_url(given: str, one: str) -> None:
+    assert normalise(given) == one
+    assert normalise(one) == canonical(one) == one
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("sftp://me:hunter2@host/in", "carries a secret"),
+        ("ftp://me:hunter2@host/in", "carries a secret"),
+        ("http://me:hunter2@host/in", "not the URL of a directory"),
+        ("http://host/in?token=hunter2", "not the URL of a directory"),
+        ("http:///in", "not the URL of a directory"),
+        ("sftp://host/a/../b", "'..'"),
+        ("zip://inner::", "unknown|names no archive|is a file|does not exist"),
+        ("sfttp://host/in", "unknown kind of store"),
+        ("simplecache://host/in", "unknown kind of store"),
+    ],
+)
+def test_a_url_that_is_no_place_is_refused(given: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        quire.consolidate(given, tmp_path / "out", spark=LOCAL, progress=False)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_with_colons_in_its_name_is_a_file(tmp_path: Path) -> None:
+    assert normalise("a::b").endswith("/a::b")
+    assert normalise(f"{tmp_path}/zip::x") == f"file://{tmp_path}/zip::x"
+
+
+def test_a_wrong_option_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"")
+    with pytest.raises(UsageError, match="max_concurrency"):
+        bare(normalise(f"zip://::{tmp_path}/a.zip"), {"max_concurrency": 0})
+    with remote.sftp(tmp_path) as url, pytest.raises(UsageError, match="options of the source") as caught:
+        bare(f"{url}/x", {**SIGNED_IN, "pasword": "hunter2"}).stat("a")
+    assert "hunter2" not in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------------------- destinations
+@pytest.mark.parametrize("dest", ["sftp://127.0.0.1:1/out", "zip://out::/data/a.zip", "http://127.0.0.1:1/out", "told://out"])
+def test_it_is_no_destination_and_says_why(dest: str, told: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for call in (lambda: quire.consolidate(tmp_path / "in", dest, spark=LOCAL, progress=False), lambda: quire.populate(dest, 5)):
+        with pytest.raises(RefusedError, match=r"can be a source alone: .*one of two writers"):
+            call()
+    store = bare(normalise(dest))
+    for write in (
+        lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: store.create("a"), lambda: store.remove("a"),
+        lambda: store.remove_tree("a"), lambda: store.rename("a", "b"), lambda: store.sweep("a"), store.check_writable,
+    ):  # fmt: skip
+        with pytest.raises(RefusedError):
+            write()

@@ -1,0 +1,277 @@
+"""File systems of fsspec (SFTP, FTP, HTTP, SMB, archives …): their URLs, how one is opened, what it says of a file, and its errors.
+
+A URL that goes through an archive (`zip://inner::sftp://host/a.zip`) has the archive, quoted, in the place of a host:
+`zip://sftp%3A%2F%2Fhost%2Fa.zip/inner`. So a name below a place is its URL, a slash and the name, as in all stores.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote, unquote
+
+import xxhash
+
+from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
+from quire.storage.base import Entry, instant
+from quire.storage.http import BUSY, for_now, unanswered
+from quire.storage.options import names
+
+KEPT = 4  # file systems of a store that wait for their next use
+# Schemes of fsspec that name no place by themselves, or for which quire has its own store.
+_OTHERS = frozenset((
+    "arrow_hdfs", "asynclocal", "asyncwrapper", "async_wrapper", "blockcache", "cached", "dask", "data", "dir", "file", "filecache",
+    "generic", "hdfs", "local", "memory", "pyscript", "reference", "simplecache",
+))  # fmt: skip
+_SECRETS = ("password", "passwd", "secret", "token", "key")
+# What tells one content of a file from another, as the file systems call it. Not the time of the last access, which a read changes.
+_STAMPS = (
+    "etag", "content-md5", "digest", "md5", "md5hash", "crc", "crc32c", "chksum", "checksum", "sha", "sha1", "sha256", "content_hash",
+    "blob_id", "generation", "rev", "version_id", "versionid", "unique", "ino",
+)  # fmt: skip
+_TIMES = ("last-modified", "lastmodified", "last_modified", "mtime", "modified", "modification_time", "updated", "modify", "date_time")
+_SAFE = "!$&'()*+,;=:@-._~"  # of RFC 3986's pchar: what stands unquoted in a part of a URL
+
+
+# ------------------------------------------------------------------------------------------------------------------------- URLs
+def knows(scheme: str) -> bool:
+    """Whether fsspec has a file system for URLs of this scheme."""
+    from fsspec.registry import known_implementations, registry
+
+    return scheme not in _OTHERS and (scheme in known_implementations or scheme in registry)
+
+
+def _class(scheme: str) -> Any:
+    from fsspec import get_filesystem_class
+
+    try:
+        return get_filesystem_class(scheme)
+    except (ImportError, ValueError) as e:
+        raise UsageError(f"{scheme}:// needs another package: {scrub(str(e).rstrip('.'), 200)}.") from None
+
+
+def by_url(scheme: str) -> bool:
+    """Whether the names of a file system are parts of URLs, quoted, as they are by HTTP."""
+    return "://" in str(_class(scheme)._strip_protocol(f"{scheme}://host/name"))
+
+
+def normalise(scheme: str, rest: str) -> str:
+    """One URL for one place, from what follows `scheme:`. Raises UsageError."""
+    said = scrub(f"{scheme}:{rest}", 200)
+    first, chained, archive = (f"//:{rest}" if rest.startswith(":") else rest).partition("::")
+    if chained:
+        return "/".join([f"{scheme}://{quote(_archive(archive, said), safe='')}", *names(said, first.strip("/"))])
+    authority, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest.lstrip("/"))
+    given = _class(scheme)._get_kwargs_from_urls(f"{scheme}://{authority}/")
+    if any(value and any(word in name.lower() for word in _SECRETS) for name, value in given.items()):
+        raise UsageError(f"{said!r} carries a secret, and a URL is written into reports. Give it in the options of the source.")
+    if by_url(scheme):
+        if not authority or "@" in authority or "?" in path or "#" in path:
+            raise UsageError(
+                f"{said!r} is not the URL of a directory: scheme://host/path, without a user, a query or a fragment. Quote '?' as %3F."
+            )
+        return "/".join([f"{scheme}://{authority.lower()}", *(as_url(name) for name in names(said, path))])
+    return "/".join([f"{scheme}://{authority}", *names(said, path)])
+
+
+def as_url(name: str) -> str:
+    """The last part of a URL in its one spelling."""
+    return quote(unquote(name), safe=_SAFE)
+
+
+def _archive(url: str, said: str) -> str:
+    """The URL of an archive; a file on disk by its whole path."""
+    if not url:
+        raise UsageError(f"{said!r} names no archive behind '::'. Write for example zip://inner::sftp://host/a.zip.")
+    kind, colon, path = url.partition("://")
+    if colon and kind.lower() != "file":
+        return url
+    return "file://" + os.path.abspath(os.path.expanduser(path if colon else url))
+
+
+def parts(url: str) -> tuple[str, str, str]:
+    """A normalised URL → its scheme, the URL that fsspec opens, and the path below that."""
+    scheme, _, rest = url.partition("://")
+    authority, _, path = rest.partition("/")
+    opened = f"{scheme}://::{unquote(authority)}" if "%3A%2F%2F" in authority.upper() else f"{scheme}://{authority}/"
+    return scheme, opened, path
+
+
+# ----------------------------------------------------------------------------------------------------------------- file systems
+class FileSystems:
+    """File systems of one place, for one thread each: few of fsspec's may be used by several at once.
+
+    A fork begins with connections of its own. No listing is kept, so each answer is the server's.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, object]) -> None:
+        self.scheme, self.opens, _ = parts(url)
+        self.options = {name: value for name, value in options.items() if name != "max_concurrency"}
+        self.shown = url
+        self._idle, self._process, self._lock = list[tuple[Any, str]](), os.getpid(), threading.Lock()
+
+    @contextmanager
+    def one(self, what: str) -> Iterator[tuple[Any, str]]:
+        """A file system, and the path that all others are below. `what` was wanted, for errors, which are explained here."""
+        found = None
+        try:
+            found = self._taken() or self._opened()
+            fs = found[0]
+            with suppress(AttributeError):
+                fs.dircache.clear()
+            fs.invalidate_cache()
+            yield found
+        except FileNotFoundError as e:
+            if _absent(e):
+                self._give(found)
+                raise NotFoundError(f"{what}: it is not there") from None
+            raise self._explained(what, e.__cause__ or e) from None
+        except (StorageError, UsageError):
+            raise
+        except Exception as e:  # of any file system, which is not used again
+            raise self._explained(what, e) from None
+        else:
+            self._give(found)
+
+    def _taken(self) -> tuple[Any, str] | None:
+        with self._lock:
+            if self._process != os.getpid():
+                self._idle, self._process = [], os.getpid()
+            return self._idle.pop() if self._idle else None
+
+    def _give(self, found: tuple[Any, str] | None) -> None:
+        with self._lock:
+            if found is not None and self._process == os.getpid() and len(self._idle) < KEPT:
+                self._idle.append(found)
+
+    def _opened(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs
+
+        _class(self.scheme)
+        try:
+            fs, base = url_to_fs(self.opens, skip_instance_cache=True, **self.options)
+        except (TypeError, ValueError) as e:
+            raise UsageError(f"cannot open {self.shown}: {self._said(e)}. Look at the URL and at the options of the source.") from None
+        return fs, base if base.endswith("/") or not base else f"{base}/"
+
+    def _said(self, error: BaseException) -> str:
+        """An error's words without the value of any option."""
+        text = str(error).rstrip(".")
+        for value in self.options.values():
+            if isinstance(value, str) and len(value) > 3:
+                text = text.replace(value, "***")
+        return scrub(text, 200) or type(error).__name__
+
+    def _explained(self, what: str, error: BaseException) -> StorageError | UsageError:
+        status, name = _status(error), type(error).__name__
+        host = self.opens.partition("://")[2].rpartition("@")[2].rstrip("/")
+        if status in BUSY:
+            return TransientError(f"{what}: the service did not manage it ({status})")
+        if isinstance(error, PermissionError) or status in (401, 403, 530) or "Authentication" in name or "BadHostKey" in name:
+            return StorageError(f"{what}: no permission ({self._said(error)}). Ask for the right, or look at the options of the source.")
+        if isinstance(error, ImportError):
+            return UsageError(f"{what}: another package is needed: {self._said(error)}.")
+        why, innermost = unanswered(error)
+        if why == "no host":
+            return StorageError(f"{what}: unknown host ({host}). Check the URL, or the network.")
+        if why in ("no tls", "no trust", "proxy"):
+            return StorageError(f"{what}: no connection to {host} that can be trusted ({innermost}). Look at the URL and the proxy.")
+        if _passes(error):
+            return for_now(what, host, why, innermost)
+        return StorageError(f"{what}: {name}: {self._said(error)}. Look at the source.")
+
+
+def _status(error: BaseException) -> int:
+    """The code of an answer by HTTP, or by FTP."""
+    found = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    if not found and type(error).__module__ == "ftplib" and (match := re.match(r"\d{3}", str(error))):
+        found = int(match[0])
+    return found if isinstance(found, int) else 0
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether another try may end otherwise."""
+    status = _status(error)
+    if status:
+        return 400 <= status < 500 and type(error).__module__ == "ftplib"  # there they are what passes
+    known = ("SSHException", "ClientError", "ServerDisconnectedError", "ClientPayloadError", "RequestException", "NoValidConnectionsError")
+    return isinstance(error, ConnectionError | TimeoutError | EOFError) or any(c.__name__ in known for c in type(error).__mro__)
+
+
+def _absent(error: FileNotFoundError) -> bool:
+    """Whether it says that a file is not there, and not that a file system has made that of an error of another kind."""
+    cause = error.__cause__
+    return cause is None or isinstance(cause, LookupError | FileNotFoundError | StopIteration) or _status(cause) in (404, 410, 450, 550)
+
+
+# ----------------------------------------------------------------------------------------------------------- what is said of a file
+def entry(name: str, info: Mapping[str, Any]) -> Entry | None:
+    """A file, from what a file system says of it; None where it does not say how long it is.
+
+    Its version is empty where nothing tells one content of it from another.
+    """
+    size = info.get("size")
+    if not isinstance(size, int) or size < 0:
+        return None
+    told = {str(key).lower(): value for key, value in info.items() if value not in (None, "", 0)}
+    if isinstance(listed := told.get("modify"), str) and not re.match(r"\d{14}", listed):
+        del told["modify"]  # as `ls` shows it: to the minute, and otherwise after half a year
+    facts = [f"{key}={told[key]}" for key in (*_STAMPS, *_TIMES) if key in told]
+    version = f"{xxhash.xxh3_64_hexdigest(' '.join(facts).encode())}-{size}" if facts else ""
+    return Entry(name, size, version, next((at for key in _TIMES if (at := _moment(told.get(key)))), 0))
+
+
+def _moment(value: Any) -> int:
+    """A time as a file system tells it → ns since 1970; 0: not known."""
+    if isinstance(value, str):
+        found = _parsed(value)
+        if found is None:
+            return 0
+        value = found
+    if isinstance(value, datetime):
+        value = value.replace(tzinfo=value.tzinfo or UTC)
+        return instant(int(value.timestamp()) * 1_000_000_000 + value.microsecond * 1000)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return instant(int(value * 1_000_000_000) if value < 1e11 else int(value * 1_000_000))  # seconds, or ms
+    return 0
+
+
+def _parsed(text: str) -> datetime | None:
+    tries: tuple[Callable[[str], datetime], ...] = (
+        lambda text: datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC), datetime.fromisoformat, parsedate_to_datetime,
+    )  # fmt: skip
+    for read in tries:
+        with suppress(ValueError, TypeError):
+            return read(text)
+    return None
+
+
+# How one file is looked up where `info` of the file system lists its whole directory; None: the server does not know it.
+def _by_ftp(fs: Any, path: str) -> dict[str, Any] | None:
+    """MLST (RFC 3659)."""
+    from ftplib import error_perm
+
+    try:
+        lines = fs.ftp.sendcmd(f"MLST {path}").split("\n")
+    except error_perm as e:
+        if _status(e) == 550:
+            raise FileNotFoundError(path) from e
+        return None
+    facts = dict(fact.partition("=")[::2] for fact in lines[1].strip().split(" ")[0].lower().split(";") if "=" in fact)
+    kind = {"dir": "directory", "cdir": "directory", "pdir": "directory"}.get(facts["type"], facts["type"])
+    return {**facts, "name": path, "type": kind, "size": int(facts.get("size", 0))}
+
+
+_LOOKS: dict[str, Callable[[Any, str], dict[str, Any] | None]] = {"ftp": _by_ftp}
+
+
+def looked_up(scheme: str, fs: Any, path: str) -> Mapping[str, Any]:
+    """The facts that a file system tells of one path; FileNotFoundError."""
+    found = _LOOKS[scheme](fs, path) if scheme in _LOOKS else None
+    return found if found is not None else fs.info(path)

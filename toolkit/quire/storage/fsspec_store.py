@@ -1,0 +1,325 @@
+"""Any file system that fsspec knows, as a source: read, and never written.
+
+No read here is on condition of a version: a file is looked up before and after it is read, and what it says then of its size, time of
+change and checksums must be what was listed. Where a file system says nothing that tells one content from another, the version is
+empty, and its files are known by their content alone.
+
+Nothing is written: fsspec promises of no file system that of many writers of one name one wins and that readers never see a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import groupby
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from quire.errors import NotFoundError, RefusedError, StorageError, TransientError
+from quire.storage import window
+from quire.storage.base import (
+    LARGEST,
+    Content,
+    Entry,
+    Folder,
+    ReadRequest,
+    Sink,
+    Trouble,
+    Unreadable,
+    Vanished,
+    WithoutUploads,
+    safe,
+    too_long,
+    walked,
+)
+from quire.storage.fsspec_access import FileSystems, as_url, by_url, entry, looked_up, normalise, parts
+from quire.storage.retry import again
+from quire.storage.threads import Threads
+
+__all__ = ["FsspecStore", "named", "normalise", "opened"]
+
+FLIGHT = 4  # files at once: many servers of SFTP and FTP take few connections of one client
+LOOKING = 16  # files that are looked up at once where the file system is asynchronous
+_DAMAGED = ("BadZipFile", "ReadError", "LargeZipFile", "error")  # of archives and what packs their members
+
+
+def opened(url: str, options: Mapping[str, object] | None) -> FsspecStore:
+    """The store at a normalised URL."""
+    return FsspecStore(url, options)
+
+
+def named(url: str, _: Mapping[str, object] | None) -> str:
+    """The host or archive of a URL."""
+    scheme, at = parts(url)[:2]
+    return at.partition("://")[2].removeprefix("::").rpartition("@")[2].strip("/") or scheme
+
+
+class _Denied(StorageError):
+    """A directory that may not be listed."""
+
+
+class SourceAlone(WithoutUploads):
+    """The base of a store that is read and never written."""
+
+    can_rename = False
+    shared = True
+
+    def check_writable(self) -> None:
+        self._refuse()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise RefusedError(
+            f"{self.url} can be a source alone: {self.url.partition(':')[0]}:// promises neither that one of two writers of a name wins, nor "
+            f"that readers never see a part of a file. Choose a destination on a disk, HDFS, S3, Azure or Google Cloud Storage."
+        )
+
+    def put(self, name: str, data: bytes) -> None:
+        self._refuse()
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self._refuse()
+
+    def create(self, name: str) -> Sink:
+        self._refuse()
+
+    def rename(self, old: str, new: str) -> None:
+        self._refuse()
+
+    def remove(self, name: str) -> None:
+        self._refuse()
+
+    def remove_tree(self, folder: str) -> None:
+        self._refuse()
+
+    def sweep(self, folder: str) -> None:
+        self._refuse()
+
+
+class FsspecStore(SourceAlone):
+    """Files below one directory of a file system of fsspec."""
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
+        self.url = url
+        self.flight = window.flight(options, FLIGHT)
+        self.systems = FileSystems(url, options or {})
+        self._scheme, _, self._root = parts(url)
+        self._by_url = by_url(self._scheme)
+        self._listed_as_looked: bool | None = None  # whether a listing says of a file what a look at it says
+
+    def _path(self, base: str, name: str) -> str:
+        below = "/".join(part for part in (self._root, safe(name) if name else "") if part)
+        return base + below
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+    def _look(self, name: str, doing: str = "look up") -> Mapping[str, Any] | None:
+        try:
+            with self.systems.one(f"cannot {doing} {self.shown(name)}") as (fs, base):
+                return looked_up(self._scheme, fs, self._path(base, name))
+        except NotFoundError:
+            return None
+
+    def stat(self, name: str) -> Entry | None:
+        found = self._look(name)
+        if found is None or found.get("type") not in ("file", "link"):
+            return None
+        known = entry(name, found)
+        if known is None:
+            raise StorageError(f"cannot look up {self.shown(name)}: the server does not tell how long it is. Copy it to another place.")
+        return known
+
+    def is_folder(self, name: str = "") -> bool:
+        if self._by_url:  # a page that names files is a directory
+            return next(iter(self._items(name)), None) is not None
+        found = self._look(name)
+        return found is not None and found.get("type") == "directory"
+
+    def _items(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """The items of a directory: the last parts of names, and what the listing says of them; none where it does not exist."""
+        try:
+            with self.systems.one(f"cannot list {self.shown(folder)}") as (fs, base):
+                path = self._path(base, folder)
+                path = f"{path.rstrip('/')}/" if self._by_url else path
+                found = fs.ls(path, detail=True)
+        except NotFoundError:
+            # Some servers say so of a directory that may not be listed.
+            if not self._by_url and folder and (there := self._look(folder)) is not None and there.get("type") == "directory":
+                raise _Denied(f"cannot list {self.shown(folder)}: it is there, and the server does not list it") from None
+            return []
+        items = list(self._below(path, found))
+        if folder and [last for last, _ in items] == [folder.rpartition("/")[2]] and self.stat(folder) is not None:
+            return []  # a file in the directory's place, which the listing shows below itself
+        return items
+
+    def _below(self, path: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The items that a listing of `path` shows below it: not itself, a file in its place, or a link to somewhere else."""
+        here, seen = self._parts(path), set[str]()
+        for info in found:
+            whole = str(info["name"])
+            parts = self._parts(whole)
+            last = parts[len(here)] if len(parts) > len(here) and parts[: len(here)] == here else ""
+            if not last or last in seen or (self._by_url and ("?" in whole or "#" in whole)):  # as a link has them that sorts the page
+                continue
+            seen.add(last)
+            yield last, info if len(parts) == len(here) + 1 else {**info, "type": "directory"}
+
+    def _parts(self, path: str) -> list[str]:
+        if self._by_url:
+            return [as_url(part) for part in urlsplit(path).path.strip("/").split("/") if part]
+        return [part for part in path.split("/") if part]
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        below = f"{folder}/" if folder else ""
+        try:
+            items = again(partial(self._items, folder))
+        except TransientError:
+            raise
+        except _Denied as e:
+            yield Trouble(folder, "unreadable", str(e))
+            return
+        files = list[tuple[str, Mapping[str, Any]]]()
+        for last, info in items:
+            name, kind = below + last, info.get("type")
+            if last in (".", ".."):
+                yield Trouble(name, "unreadable", "a name that no path can say: copy it to another name")
+            elif kind == "directory":
+                yield Folder(name)
+            elif kind not in ("file", "link"):
+                yield Trouble(name, "special", f"is neither a file nor a directory ({kind})")
+            elif last >= after and (not until or last < until):
+                files.append((name, info))
+        yield from self._entries(files)
+
+    def _entries(self, files: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Entry | Trouble]:
+        """Files as `stat` says them; one by one where the listing says less, or the same otherwise."""
+        if files and self._listed_as_looked is None and not self._sure(*files[0]):
+            self._listed_as_looked = False
+        if self._listed_as_looked:
+            yield from (entry(name, info) or self._endless(name) for name, info in files)
+            return
+        with ThreadPoolExecutor(LOOKING if self._by_url else self.flight) as pool:
+            for (name, _), found in zip(files, pool.map(lambda each: again(partial(self._look, each[0])), files), strict=True):
+                if found is not None:  # else it was deleted since
+                    yield entry(name, found) or self._endless(name)
+
+    def _sure(self, name: str, info: Mapping[str, Any]) -> bool:
+        found = again(partial(self._look, name))
+        listed = entry(name, info)
+        if found is not None and listed is not None and entry(name, found) == listed:
+            self._listed_as_looked = True
+        return bool(self._listed_as_looked)
+
+    def _endless(self, name: str) -> Trouble:
+        return Trouble(name, "unreadable", "the server does not tell how long it is: copy it to another place")
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        for last, info in self._items(folder):
+            yield "." if last in (".", "..") else last, info.get("type") == "directory"
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        return walked(self.scan, folder, self.shown)
+
+    def _size(self, name: str) -> int:
+        found = self._look(name, "read")
+        if found is None or found.get("type") == "directory":
+            raise NotFoundError(f"cannot read {self.shown(name)}: it is not there")
+        return int(found.get("size") or 0)
+
+    def get(self, name: str) -> bytes:
+        if (size := self._size(name)) > LARGEST:
+            raise too_long(self.shown(name))
+        return self._read(name, 0, size, size)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        size = self._size(name)
+        length = min(length, size - start)
+        return self._read(name, start, length, size) if length > 0 else b""
+
+    def _read(self, name: str, start: int, length: int, size: int) -> bytes:
+        """Part of a file of `size` bytes, in the memory."""
+        if (start, length) != (0, size) and self._by_url:  # a server that knows no ranges would send all of it at once
+            return b"".join(self._pieces(name, start, length))
+        with self.systems.one(f"cannot read {self.shown(name)}") as (fs, base):
+            path = self._path(base, name)
+            return bytes(fs.cat_file(path) if (start, length) == (0, size) else fs.cat_file(path, start, start + length))
+
+    def _pieces(self, name: str, start: int, length: int) -> Iterator[bytes]:
+        """Part of a file, piece by piece; it ends early where the file does."""
+        with self.systems.one(f"cannot read {self.shown(name)}") as (fs, base), ExitStack() as opened:
+            path = self._path(base, name)
+            file = opened.enter_context(fs.open(path, "rb", block_size=window.PIECE))
+            file.seek(start)
+            left = length
+            while left:
+                try:
+                    piece = file.read(min(window.PIECE, left))
+                except ValueError as e:
+                    if not self._by_url or left < length or "range" not in str(e):
+                        raise
+                    file = opened.enter_context(fs.open(path, "rb", block_size=0))  # from the beginning on, without a range
+                    passed = start
+                    while passed and (piece := file.read(min(window.PIECE, passed))):
+                        passed -= len(piece)
+                    continue
+                if not piece:
+                    return
+                left -= len(piece)
+                yield bytes(piece)
+
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
+        for is_long, some in groupby(requests, lambda request: request.length > window.PIECE):
+            if is_long:
+                for request in some:
+                    yield request, self._stream(request)
+            else:
+                with closing(window.read(some, self._opened, self.flight)) as answers:  # type: ignore[type-var]  # it is a generator
+                    yield from answers
+
+    def _opened(self) -> tuple[Any, window.Fetch]:
+        def fetch(request: ReadRequest) -> window.Steps:
+            found: bytes = yield partial(self._whole, request)
+            return found
+
+        return Threads(self.flight), fetch
+
+    def _whole(self, request: ReadRequest) -> bytes:
+        """The bytes of a request, between two looks at its file."""
+        self._check(request, "changed")
+        try:
+            found = self._read(request.name, request.start, request.length, request.size) if request.length else b""
+        except NotFoundError:
+            raise Vanished("vanished") from None
+        except StorageError as e:
+            raise self._failed(e) from None
+        self._check(request, "changed while it was read")
+        return found
+
+    def _failed(self, error: StorageError) -> Exception:
+        """An archive's member that cannot be unpacked is unreadable, and so is a file that may not be read."""
+        said = str(error).partition(": ")[2]
+        damaged = any(said.startswith(f"{name}: ") for name in _DAMAGED) or said.startswith("no permission")
+        return error if isinstance(error, TransientError) or not damaged else Unreadable(said)
+
+    def _check(self, request: ReadRequest, said: str) -> None:
+        found = self.stat(request.name)
+        if found is None:
+            raise Vanished("vanished")
+        if (found.version, found.size) != (request.version, request.size):
+            raise Vanished(said)
+
+    def _stream(self, request: ReadRequest) -> Iterator[bytes]:
+        """A long request, by one reading from its beginning to its end: not every server knows ranges."""
+        again(partial(self._check, request, "changed"))
+        left = request.length
+        try:
+            for piece in self._pieces(request.name, request.start, request.length):
+                left -= len(piece)
+                yield piece
+        except NotFoundError:
+            raise Vanished("vanished") from None
+        except StorageError as e:
+            raise self._failed(e) from None
+        if left:
+            raise Vanished("changed: it is shorter than it was")
+        again(partial(self._check, request, "changed while it was read"))
