@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("services.conformance")
 from matrix import Line  # noqa: E402 (what stands above must come first)
 from quire.storage import Store, bare, normalise  # noqa: E402
 from quire.storage.within import Within  # noqa: E402
-from services import kafka_broker, s3  # noqa: E402
+from services import gcs, kafka_broker, s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
 from services.example import hdfs_native  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
@@ -27,13 +27,14 @@ KINDS = [
     "hdfs-native",
     "azurite",
     "seaweedfs",
+    "gcs",
     pytest.param("moto", marks=pytest.mark.nightly),  # SeaweedFS speaks S3, too
     pytest.param("hdfs", marks=pytest.mark.services),
     # The same, as the store of a table.
     "table+memory",
     "table+local",
     "table+hdfs-native",
-    *(pytest.param(f"table+{kind}", marks=pytest.mark.services) for kind in ("azurite", "seaweedfs", "hdfs")),
+    *(pytest.param(f"table+{kind}", marks=pytest.mark.services) for kind in ("azurite", "seaweedfs", "gcs", "hdfs")),
     pytest.param("table+moto", marks=pytest.mark.nightly),
 ]
 
@@ -81,6 +82,13 @@ def moto() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[str]:
+    """fake-gcs-server for the whole run, with the bucket `tests` in it."""
+    with gcs.fake_gcs() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
 def hdfs_cluster() -> Iterator[Cluster]:
     """HDFS for the whole run."""
     with hdfs() as cluster:
@@ -122,6 +130,8 @@ def _opened(kind: str, place: str, request: pytest.FixtureRequest, tmp_path: Pat
     if kind in ("seaweedfs", "moto"):
         made = s3.SeaweedStore if kind == "seaweedfs" else bare
         return made(f"s3://{s3.BUCKET}/{place}", s3.options(request.getfixturevalue(kind)))
+    if kind == "gcs":
+        return bare(f"gs://{gcs.BUCKET}/{place}", gcs.options(request.getfixturevalue("fake_gcs")))
     if kind == "hdfs":
         return bare(f"{request.getfixturevalue('hdfs_cluster').url}{HOME}/{place}", {"user": USER})
     return bare(f"memory://{place}")

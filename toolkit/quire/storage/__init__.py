@@ -97,17 +97,13 @@ STORES = Registry(
     "quire.stores", "store {}://",
     {
         **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "quire.storage.azure.store"),
-        **dict.fromkeys(("s3", "s3a"), "quire.storage.s3.store"), "webhdfs": "quire.storage.hdfs.store",
+        **dict.fromkeys(("s3", "s3a"), "quire.storage.s3.store"), **dict.fromkeys(("gs", "gcs"), "quire.storage.gcs.store"),
+        "webhdfs": "quire.storage.hdfs.store",
     },
     reserved=("file", "memory"),
 )  # fmt: skip
 _ADD = f"A package adds a store by an entry point of the group {STORES.group} (docs/stores.md)."
-_GOOGLE = (
-    "Google Cloud Storage is not supported yet. Copy the files to a disk, HDFS, S3 or Azure first, or mount the bucket (Cloud Storage "
-    "FUSE) and give its path as a source."
-)
 _ELSEWHERE = {  # schemes of which users may think that they are there
-    "gs": _GOOGLE, "gcs": _GOOGLE,
     "hdfs": "Write webhdfs://namenode:9870/path. Hadoop's own protocol is a package by itself: install examples/hdfs_native everywhere.",
 }  # fmt: skip
 _FSSPEC = "quire.storage.fsspec_store"  # of all schemes that fsspec knows and nobody here has a store for: sources alone

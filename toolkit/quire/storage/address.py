@@ -25,6 +25,6 @@ def readable(url: str, given: Any, s3: str = "s3a") -> str:
     scheme, _, rest = url.partition("://")
     if scheme == "s3":
         return f"{s3}://{rest}"
-    if scheme == "file" or (scheme == "abfs" and "@" in rest.partition("/")[0]):
+    if scheme in ("file", "gs") or (scheme == "abfs" and "@" in rest.partition("/")[0]):
         return url
     raise UsageError(f"other programs do not know {url} by this URL: give location=, as 'hdfs://host:8020/trips'.")

@@ -70,9 +70,10 @@ class SourceAlone(WithoutUploads):
         self._refuse()
 
     def _refuse(self, *_: object) -> NoReturn:
+        scheme = self.url.partition(":")[0]
         raise RefusedError(
-            f"{self.url} can be a source alone: {self.url.partition(':')[0]}:// promises neither that one of two writers of a name wins, nor "
-            f"that readers never see a part of a file. Choose a destination on a disk, HDFS, S3, Azure or Google Cloud Storage."
+            f"{self.url} can be a source alone: {scheme}:// promises neither that one of two writers of a name wins, nor that readers "
+            f"never see a part of a file. Choose a destination on a disk, HDFS, S3, Azure or Google Cloud Storage."
         )
 
     def put(self, name: str, data: bytes) -> None:
