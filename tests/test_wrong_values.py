@@ -70,6 +70,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Ca
         "quire.emit": lambda: (quire.emit, {"source": here / "table", "dest": KAFKA, **LOCAL}),
         "quire.recover": lambda: (quire.recover, {"dest": here / "out"}),
         "quire.secret": lambda: (quire.secret, {"source": "HOME"}),
+        "quire.profile": lambda: (quire.profile, {"name": "lake"}),
         "quire.install_on": lambda: (quire.install_on, {}),
         "quire.populate": lambda: (
             quire.populate, {"directory": new(), "files": 1, "dirs": 1, "processes": 1, "progress": False},

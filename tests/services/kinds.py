@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-from services import outside, s3
+from services import gcs, outside, s3
 from services.azurite import azurite
 from services.hdfs import hdfs
 from sim.kinds import Kind
@@ -27,6 +27,7 @@ SERVICES = {
     "azurite": Service(azurite, outside.on_azurite, "upload", "blocks"),
     "seaweedfs": Service(s3.seaweedfs, outside.on_s3, "upload", "apart"),
     "moto": Service(s3.moto, outside.on_s3, "upload", "apart"),
+    "gcs": Service(gcs.fake_gcs, outside.on_gcs, "upload", "apart"),
     "hdfs-real": Service(hdfs, outside.on_hdfs, "rename", ""),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -13,11 +14,11 @@ from typing import Any, Protocol
 
 import urllib3
 
-from services import s3
+from services import gcs, s3
 from services.azurite import ACCOUNT, connection_string
 from services.hdfs import HOME, SUPERUSER, USER, Cluster
 
-__all__ = ["S3", "Azure", "Hdfs", "Outside", "on_azurite", "on_hdfs", "on_s3"]
+__all__ = ["S3", "Azure", "Gcs", "Hdfs", "Outside", "on_azurite", "on_gcs", "on_hdfs", "on_s3"]
 
 
 class Objects(Mapping[str, bytes]):
@@ -139,6 +140,55 @@ class S3(_Outside):
             self.client.delete_object(Bucket=s3.BUCKET, Key=self.prefix + name)
 
 
+class Gcs(_Outside):
+    """Below a folder of the bucket. What is deleted or given up goes by the service's own interface."""
+
+    _PIECES = re.compile(r"(?:\.hoodie/)?_quire/pieces/(.+)/[0-9a-f]{32}/[^/]+", re.DOTALL)
+
+    def __init__(self, endpoint: str, folder: str) -> None:
+        super().__init__()
+        self.url, self.prefix, self.endpoint = f"gs://{gcs.BUCKET}/{folder}", f"{folder}/", endpoint
+        self.path = f"/{gcs.BUCKET}/o/{folder}"
+        self.options = gcs.options(endpoint)
+        self.kept = urllib3.PoolManager(headers={"Authorization": f"Bearer {gcs.TOKEN}"})
+
+    def _at(self, name: str) -> str:
+        return f"{self.endpoint}/storage/v1/b/{gcs.BUCKET}/o/{urllib.parse.quote(self.prefix + name, safe='')}"
+
+    def _all(self) -> dict[str, str]:
+        found, token = dict[str, str](), ""
+        while True:
+            query = urllib.parse.urlencode({"prefix": self.prefix, **({"pageToken": token} if token else {})})
+            page = json.loads(self.kept.request("GET", f"{self.endpoint}/storage/v1/b/{gcs.BUCKET}/o?{query}").data)
+            found |= {item["name"][len(self.prefix) :]: item["generation"] for item in page.get("items", ())}
+            token = page.get("nextPageToken", "")
+            if not token:
+                return found
+
+    def listed(self) -> dict[str, str]:
+        return {name: generation for name, generation in self._all().items() if not self._PIECES.fullmatch(name)}
+
+    def fetch(self, name: str) -> bytes:
+        return bytes(self.kept.request("GET", f"{self._at(name)}?alt=media").data)
+
+    def put(self, name: str, data: bytes) -> None:
+        query = urllib.parse.urlencode({"uploadType": "media", "name": self.prefix + name})
+        self.kept.request("POST", f"{self.endpoint}/upload/storage/v1/b/{gcs.BUCKET}/o?{query}", body=data)
+
+    def waiting(self) -> list[str]:
+        found = (self._PIECES.fullmatch(name) for name in self._all())
+        return sorted({match[1] for match in found if match} - set(self.listed()))
+
+    def expire(self) -> None:
+        for name in self._all():
+            if self._PIECES.fullmatch(name):
+                self.kept.request("DELETE", self._at(name))
+
+    def end(self) -> None:
+        for name in self._all():
+            self.kept.request("DELETE", self._at(name))
+
+
 class Refused(OSError):
     """HDFS does not give what was asked for; its first argument is the status of HTTP."""
 
@@ -226,7 +276,7 @@ def _azure(endpoint: str) -> Iterator[Azure]:
 
 
 @contextmanager
-def _ending(made: Callable[[str], S3 | Hdfs]) -> Iterator[S3 | Hdfs]:
+def _ending(made: Callable[[str], S3 | Gcs | Hdfs]) -> Iterator[S3 | Gcs | Hdfs]:
     place = made(f"{uuid.uuid4().hex}/out")
     try:
         yield place
@@ -238,9 +288,13 @@ def on_azurite(endpoint: str) -> Callable[[], AbstractContextManager[Azure]]:
     return partial(_azure, endpoint)
 
 
-def on_s3(endpoint: str) -> Callable[[], AbstractContextManager[S3 | Hdfs]]:
+def on_s3(endpoint: str) -> Callable[[], AbstractContextManager[S3 | Gcs | Hdfs]]:
     return partial(_ending, partial(S3, endpoint))
 
 
-def on_hdfs(cluster: Cluster) -> Callable[[], AbstractContextManager[S3 | Hdfs]]:
+def on_gcs(endpoint: str) -> Callable[[], AbstractContextManager[S3 | Gcs | Hdfs]]:
+    return partial(_ending, partial(Gcs, endpoint))
+
+
+def on_hdfs(cluster: Cluster) -> Callable[[], AbstractContextManager[S3 | Gcs | Hdfs]]:
     return partial(_ending, partial(Hdfs, cluster))

@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("services.committing")
 
 import sim  # noqa: E402 (what stands above must come first)
 from matrix import COMMITTERS, cases  # noqa: E402
-from services import s3  # noqa: E402
+from services import gcs, s3  # noqa: E402
 from services.azurite import connection_string  # noqa: E402
 from services.committing import *  # noqa: E402, F403 (the tests, by whatever names they have)
 from services.committing import Trial  # noqa: E402
@@ -34,6 +34,8 @@ PLACES: list[Any] = [
     pytest.param(("seaweedfs", "upload"), marks=slow),
     pytest.param(("azurite", "copy"), marks=slow),
     pytest.param(("seaweedfs", "copy"), marks=seldom),
+    pytest.param(("gcs", "upload"), marks=slow),
+    pytest.param(("gcs", "copy"), marks=slow),
     pytest.param(("moto", "upload"), marks=seldom),
     pytest.param(("hdfs", "rename"), marks=slow),
     pytest.param(("hdfs", "rename_v2"), marks=slow),
@@ -59,6 +61,8 @@ def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Trial:
         return Trial(name, f"abfs://tests/{place}", {"connection_string": connection_string(request.getfixturevalue("azurite_endpoint"))})
     if where in ("seaweedfs", "moto"):
         return Trial(name, f"s3://{s3.BUCKET}/{place}", s3.options(request.getfixturevalue(where)))
+    if where == "gcs":
+        return Trial(name, f"gs://{gcs.BUCKET}/{place}", gcs.options(request.getfixturevalue("fake_gcs")))
     if where == "hdfs":
         return Trial(name, f"{request.getfixturevalue('hdfs_cluster').url}{HOME}/{place}", {"user": USER})
     return Trial(name, f"memory://{place}")
@@ -79,6 +83,7 @@ def test_a_process_may_die_on_disk() -> None:
     [
         pytest.param("azurite", "upload", marks=seldom),
         ("seaweedfs", "upload"),
+        ("gcs", "upload"),
         pytest.param("hdfs-real", "rename", marks=seldom),
         pytest.param("hdfs-real", "rename_v2", marks=seldom),
     ],
@@ -89,7 +94,7 @@ def test_a_process_may_die_before_and_after_each_request(service: str, name: str
     Every second point is taken here, and of HDFS, which has many more requests and slow ones, every fifth; each one by `make matrix`.
     """
     sim.forget_all()
-    fixture = {"azurite": "azurite_endpoint", "hdfs-real": "hdfs_cluster"}.get(service, service)
+    fixture = {"azurite": "azurite_endpoint", "gcs": "fake_gcs", "hdfs-real": "hdfs_cluster"}.get(service, service)
     (case,) = cases(["write"], [name], [kind(service, request.getfixturevalue(fixture))])
     for scenario in itertools.islice(ways.crashes(case.fill(), reads=False), 0, None, 5 if service == "hdfs-real" else 2):
         scenario()

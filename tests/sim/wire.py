@@ -156,6 +156,6 @@ class Wire:
         where = urlsplit(url)
         query = {key: values[0] for key, values in parse_qs(where.query, keep_blank_values=True).items()}
         what = query.get("comp") or query.get("op") or next((key for key in ("partNumber", "uploads", "uploadId") if key in query), "")
-        path = unquote(query.get("destination") or f"{where.path.rstrip('/')}/{query.get('prefix', '')}")
+        path = unquote(query.get("destination") or f"{where.path.rstrip('/')}/{query.get('prefix') or query.get('name', '')}")
         name = path.partition(self.place.path)[2].strip("/")
         return " ".join(filter(None, (method, what, "…" if data else ""))), name

@@ -425,8 +425,3 @@ def test_what_is_mounted_twice_is_one_place(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("builtins.open", lambda *_: io.BytesIO(told))
     assert origin("/mnt/a b/in") == origin("/data/deep/in")
     assert len({origin(path) for path in ("/data/other/in", "/data/othe/in", "/in", "/mnt/a bc/in")}) == 4
-
-
-def test_a_store_that_is_not_there_yet_is_said_to_be_so() -> None:
-    with refused(UsageError, 2, "Google Cloud Storage is not supported yet", "mount the bucket"):
-        normalise("gs://bucket/in")

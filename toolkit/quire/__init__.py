@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from quire.spark.runner import LocalRunner
     from quire.spark.session import session
     from quire.spark.shipping import install_on
+    from quire.storage.profiles import profile
     from quire.storage.secret import secret
     from quire.table.cluster import ClusterReport
     from quire.table.compacting import CompactionReport
@@ -119,6 +120,7 @@ _HOMES = {
         "quire.spark.runner": ("LocalRunner",),
         "quire.spark.session": ("session",),
         "quire.spark.shipping": ("install_on",),
+        "quire.storage.profiles": ("profile",),
         "quire.storage.secret": ("secret",),
         "quire.table.cluster": ("ClusterReport",),
         "quire.table.compacting": ("CompactionReport",),
@@ -222,6 +224,7 @@ __all__ = [
     "plan",
     "populate",
     "process",
+    "profile",
     "read",
     "recover",
     "secret",

@@ -16,11 +16,12 @@ from quire.arguments import seconds
 from quire.cli.function import function_of
 from quire.engine import request
 from quire.engine.loop import again
-from quire.errors import QuireError, UsageError, choose, hide, quoted
+from quire.errors import QuireError, UsageError, choose
 from quire.load import check as check_load
 from quire.process import check as check_process
 from quire.sniff import settled
 from quire.sources import transforms
+from quire.storage.profiles import referred
 from quire.table.into import into
 
 TIMES = ("every", "max_runs", "outage", "maintain", "events", "relist")
@@ -168,20 +169,8 @@ def _check(call: Call, given: Mapping[str, Any]) -> None:
 
 
 def _options(given: Any, folder: Path) -> dict[str, Any]:
-    """Options, in which secrets stand by reference: { env = "NAME" } or { file = "path" }."""
-    found = dict[str, Any]()
-    for name, value in (given if isinstance(given, dict) else {}).items():
-        if isinstance(value, dict) and len(value) == 1 and value.keys() <= {"env", "file"} and isinstance(next(iter(value.values())), str):
-            found[name] = quire.secret(value["env"]) if "env" in value else quire.secret(folder / value["file"])
-        elif isinstance(value, str) and hide(text := f"{name}={value}") != text:
-            raise UsageError(
-                f"{name!r} looks like a secret that is written out. Refer to it: {{ env = 'VARIABLE' }} or {{ file = 'path' }}."
-            )
-        else:
-            found[name] = value
-    if not isinstance(given, dict):
-        raise UsageError(f"options are a table of names and values, not {quoted(given)}.")
-    return found
+    """Options, or the name of a profile that holds them."""
+    return quire.profile(given) if isinstance(given, str) else referred(given, folder)
 
 
 def _sources(given: Any) -> Any:

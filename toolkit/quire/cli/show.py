@@ -47,6 +47,9 @@ SIDES = [
     click.option("--source-secret", "source_secrets", multiple=True, help="Likewise NAME=VARIABLE."),
     click.option("--dest-option", "dest_options", multiple=True, help="For the destination's store alone."),
     click.option("--dest-secret", "dest_secrets", multiple=True, help="Likewise NAME=VARIABLE."),
+    click.option("--store-profile", help="The options of both stores, by the name of a profile (docs/shell.md); others override them."),
+    click.option("--source-profile", help="Those of the source's store alone."),
+    click.option("--dest-profile", help="Those of the destination's store alone."),
 ]  # fmt: skip
 LIMIT = click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
 
@@ -64,14 +67,16 @@ def store_options(options: tuple[str, ...], secrets: tuple[str, ...], spelled: s
 
 def sides(given: dict[str, Any]) -> dict[str, Any]:
     """The options of both stores of a call, as Python takes them, out of a command's own words."""
-    return {
-        name: store_options(given.pop(options), given.pop(secrets), spelled)
-        for name, options, secrets, spelled in (
-            ("storage_options", "options", "secrets", "store-{}"),
-            ("source_options", "source_options", "source_secrets", "source-{}"),
-            ("dest_options", "dest_options", "dest_secrets", "dest-{}"),
-        )
-    }
+    found = dict[str, Any]()
+    for name, options, secrets, side in (
+        ("storage_options", "options", "secrets", "store"),
+        ("source_options", "source_options", "source_secrets", "source"),
+        ("dest_options", "dest_options", "dest_secrets", "dest"),
+    ):
+        own = store_options(given.pop(options), given.pop(secrets), f"{side}-{{}}") or {}
+        profile = given.pop(f"{side}_profile")
+        found[name] = {**(quire.profile(profile) if profile else {}), **own} or None
+    return found
 
 
 def named(options: tuple[str, ...], secrets: tuple[str, ...], example: str, spelled: str = "{}") -> dict[str, Any]:

@@ -7,10 +7,12 @@ for all programs of Google (application default credentials). `STORAGE_EMULATOR_
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -116,13 +118,21 @@ class GcsAccount:
     def _signed_in(self, auth: Any) -> Any:
         if self._given == "google_default":
             return auth.default(scopes=[_SCOPE])[0]
+        from google.oauth2 import credentials, service_account
+
+        kinds: dict[object, Callable[[dict[str, Any]], Any]] = {
+            "service_account": partial(service_account.Credentials.from_service_account_info, scopes=[_SCOPE]),
+            "authorized_user": credentials.Credentials.from_authorized_user_info,
+        }
         try:
-            if isinstance(self._given, Mapping):
-                return auth.load_credentials_from_dict(dict(self._given), scopes=[_SCOPE])[0]
-            return auth.load_credentials_from_file(str(Path(self._given).expanduser()), scopes=[_SCOPE])[0]
-        except (ValueError, KeyError, TypeError):
+            found = self._given if isinstance(self._given, Mapping) else json.loads(Path(self._given).expanduser().read_bytes())
+            kind = found.get("type") if isinstance(found, Mapping) else None
+            return kinds[kind](dict(found))
+        except (OSError, ValueError, KeyError, TypeError) as e:  # its words may repeat what it does not take
+            said = scrub(e.strerror or "", 80) if isinstance(e, OSError) else "of the type service_account or authorized_user"
             raise UsageError(
-                "the option token of Google Cloud Storage holds no credentials that can be read. Get the file again."
+                f"the option token of Google Cloud Storage holds no credentials that can be read ({said}). Get the file again, or name one "
+                f"of another type in GOOGLE_APPLICATION_CREDENTIALS."
             ) from None
 
 
