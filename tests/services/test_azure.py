@@ -346,6 +346,36 @@ def test_blocks_that_are_gone_are_told(options: dict[str, str], root: str) -> No
 
 
 # -------------------------------------------------------------------------------------------------------------------- odd blobs
+@pytest.mark.parametrize("marked", [None, 0, 5, 9])
+def test_metadata_are_asked_for_from_the_first_page_on_that_has_an_empty_blob(
+    options: dict[str, str], root: str, sdk: Any, monkeypatch: pytest.MonkeyPatch, marked: int | None
+) -> None:
+    """Names alone cost a third of it; only of an empty blob they do not tell whether it stands for a directory."""
+    store, path = bare(root, options), root.removeprefix("abfs://tests/")
+    for number in range(10):
+        more = {"metadata": {"hdi_isfolder": "true"}} if number == marked else {}
+        sdk.get_blob_client(f"{path}/d/{number}").upload_blob(b"" if number == marked else b"1", overwrite=True, **more)
+    files = [f"d/{number}" for number in range(10) if number != marked]
+    monkeypatch.setattr("quire.storage.azure.rest.PAGE", 2)
+    asked, send = list[dict[str, str]](), store.rest.send  # type: ignore[attr-defined]
+
+    def noted(method: str, what: str, name: str = "", query: Any = None, *args: Any, **more: Any) -> Any:
+        asked.append(dict(query or {}))
+        return send(method, what, name, query, *args, **more)
+
+    monkeypatch.setattr(store.rest, "send", noted)  # type: ignore[attr-defined]
+    assert [entry.name for entry in store.walk()] == files
+    with_metadata = ["include" in query for query in asked if query.get("comp") == "list"]
+    if marked is None:
+        assert with_metadata == [False] * 5
+    else:
+        first = marked // 2
+        assert with_metadata[: first + 1] == [False] * (first + 1)
+        assert sum(with_metadata) == 5 - first
+        assert sorted(with_metadata[first + 1 :], reverse=True)[: 5 - first] == [True] * (5 - first)
+    assert sorted(item.name for item in store.scan("d")) == files
+
+
 def test_what_is_no_file_is_no_file_and_what_no_path_can_say_is_told(options: dict[str, str], root: str, sdk: Any) -> None:
     store, path = bare(root, options), root.removeprefix("abfs://tests/")
 

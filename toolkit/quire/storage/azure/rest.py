@@ -68,6 +68,11 @@ class BlobPage(NamedTuple):
     marker: str
     files: Files = Files.of(())  # the blobs as columns, where that was wanted, but for directories
 
+    @property
+    def unsure(self) -> bool:
+        """Whether one of them may stand for a directory, which only its metadata tell: it is empty then."""
+        return 0 in self.files.sizes or any(not size and not folder for _, size, _, _, folder in self.blobs)
+
 
 def _name(element: Any) -> str:
     text = element.text or ""
@@ -213,16 +218,18 @@ class BlobRest:
 
         A page that fails for the moment is asked for again, from where the one before it ended; the first one is left to whoever
         asked for the listing, who can begin again. `start`: the first name to list, which a service that does not know of it passes over.
+
+        Metadata are asked for from the first page on that needs them: names are listed without, as long as no blob is empty.
         """
         query = {
             "restype": "container",
             "comp": "list",
             "prefix": prefix,
             "delimiter": delimiter,
-            "include": include,
+            "include": "" if include == "metadata" else include,
             "maxresults": str(min(most or PAGE, PAGE)),
         }
-        query = {name: value for name, value in query.items() if value}
+        query, lean = {name: value for name, value in query.items() if value}, include == "metadata"
         headers = dict[str, str]()
         if start:
             beginning, seeking = {**query, "startFrom": start}, {"x-ms-version": SEEKING}
@@ -232,23 +239,29 @@ class BlobRest:
         if not headers:
             first = self.send("GET", what, query=query)
         page = self._parsed(what, first.body, parse)
+        if lean and page.unsure:
+            lean, query = False, {**query, "include": "metadata"}
+            page = self._parsed(what, self.send("GET", what, query=query, headers=headers).body, parse)
         yield page
         if not page.marker:
             return
 
-        def more(marker: str) -> bytes:
+        def more(marker: str, query: Mapping[str, str]) -> bytes:
             return again(lambda: self.send("GET", what, query={**query, "marker": marker}, headers=headers)).body
 
         pool = ThreadPoolExecutor(1, "quire-pages")
         try:
-            coming = pool.submit(more, page.marker)
+            coming = pool.submit(more, page.marker, query)
             while page.marker:
-                body = coming.result()
+                here, body = page.marker, coming.result()
                 if early := _MARKER.search(body, max(0, len(body) - 4096)):
-                    coming = pool.submit(more, unescape(early[1].decode()))
+                    coming = pool.submit(more, unescape(early[1].decode()), query)
                 page = self._parsed(what, body, parse)
+                if lean and page.unsure:
+                    lean, query, early = False, {**query, "include": "metadata"}, None
+                    page = self._parsed(what, more(here, query), parse)
                 if page.marker and not early:
-                    coming = pool.submit(more, page.marker)
+                    coming = pool.submit(more, page.marker, query)
                 yield page
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -140,7 +140,7 @@ class AzureStore(Objects):
 
     def is_folder(self, name: str = "") -> bool:
         below = self._below(name)
-        for page in self.rest.pages(f"cannot look up {self.shown(name)}", below, most=1):
+        for page in self.rest.pages(f"cannot look up {self.shown(name)}", below, include="", most=1):
             if page.blobs or page.prefixes:
                 return True
         headers = self._head(name) if name else None
@@ -321,7 +321,7 @@ class AzureStore(Objects):
         may = self.rest.account.may
         if may and not set("cw") & set(may):
             raise StorageError(f"{what}: the SAS permits {may!r} alone. Ask for one that may create and write, too (sp=racwdl).")
-        for _ in self.rest.pages(what, self._below(""), most=1):
+        for _ in self.rest.pages(what, self._below(""), include="", most=1):
             return
 
     def remove_if(self, name: str, version: str) -> bool:
