@@ -132,6 +132,7 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
     options = {p.name: p for p in every()[verb].params if isinstance(p, click.Option)}
     python = inspect.signature(getattr(quire, verb)).parameters
     sides = {f"{side}{kind}" for side in ("", "source_", "dest_") for kind in ("options", "secrets")}
+    sides |= {f"{side}_profile" for side in ("store", "source", "dest")}
     # Python has these otherwise.
     ours = {"as_json", "quiet", "master", *(("options", "secrets", "registry_secrets") if verb == "load" else sides)}
     assert set(options) - ours <= set(python)
