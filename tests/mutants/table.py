@@ -187,7 +187,7 @@ MUTANTS = (
     m("a mistake at the beginning is taken for an outage", "engine/outages.py", "or (self._allowed.proven and not worked)", "", first="tests/engine/test_outages.py::test_an_outage_at_the_beginning_is_waited_for_where_the_call_says_so"),
     m("the first signal interrupts", "cli/run.py", "                elif self._ending:\n", "                elif True:\n", first="tests/cli/test_run.py::test_a_signal_lets_each_commit_under_way_end"),
     m("a reload gives up what it ends", "cli/run.py", "                one.then = job\n", "                one.then = None\n", first="tests/cli/test_run.py::test_a_hangup_begins_new_jobs_ends_removed_ones_and_begins_changed_ones_anew"),
-    m("a secret may be written out", "cli/jobs.py", "elif isinstance(value, str) and hide(", "elif False and hide(", first="tests/cli/test_run.py::test_a_mistake_is_one_line_with_file_job_and_key"),
+    m("a secret may be written out", "storage/profiles.py", "elif isinstance(value, str) and hide(", "elif False and hide(", first="tests/cli/test_run.py::test_a_mistake_is_one_line_with_file_job_and_key"),
     # runs of which nothing came
     m("a run of which all was quarantined looks like a success", KINDS, "    if useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if request.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
@@ -659,6 +659,16 @@ MUTANTS = (
     m("any host is the service's", "storage/azure/account.py", "    if found and (cloud in ", "    if found and (True or cloud in ", first="tests/storage/test_addresses.py"),
     m("a source has as many URLs as spellings", "sources/files.py", 'root = Root(canonical(text, options), ("",), options)', 'root = Root(normalise(text), ("",), options)', first="tests/storage/test_addresses.py"),
     m("each namenode is a place", "storage/hdfs/access.py", "if netloc in (service, *hosts)", "if netloc == service", first="tests/storage/test_addresses.py"),
+    # Google Cloud Storage, and sources by fsspec
+    m("an upload of Google takes another object's place", "storage/gcs/store.py", "return self.compose(name, pieces, absent=True)", "return self.compose(name, pieces, absent=False)", first="tests/services/test_gcs.py"),
+    m("any object of Google is the upload's", "storage/gcs/store.py", ".get(MARK) != pieces.upload:", ".get(MARK) == 1:", first="tests/services/test_gcs.py"),
+    m("a free name of Google is not asked for", "storage/gcs/store.py", 'self._insert(name, key, data, "0")', "self._insert(name, key, data)", first="tests/services/test_gcs.py"),
+    m("reads of Google are on no condition", "storage/gcs/read.py", '"alt": "media", "ifGenerationMatch": version}', '"alt": "media"}', first="tests/services/test_gcs.py"),
+    m("what fsspec read is not looked at again", "storage/fsspec_store.py", '        self._check(request, "changed while it was read")\n        return found\n', "        return found\n", first="tests/storage/test_fsspec.py"),
+    m("a directory that a server hides is empty", "storage/fsspec_store.py", "            if not self._by_url and folder and", "            if False and folder and", first="tests/storage/test_fsspec.py"),
+    m("a server that fails has no file", "storage/fsspec_access.py", "            if _absent(e):\n", "            if True:\n", first="tests/storage/test_fsspec.py"),
+    m("a file without a version is taken", "planning/listing.py", "if unknown := next((e.name for e in entries if not e.version), None):", "if unknown := None:", first="tests/storage/test_fsspec.py"),
+    m("an empty blob of Azure is a file", "storage/azure/rest.py", "return any(not size and not folder for", "return False and any(not size and not folder for", first="tests/services/test_azure.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/ledger/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/ledger/test_retry.py"),

@@ -331,6 +331,13 @@ def test_pieces_are_composed_in_steps_and_nothing_of_them_stays(
     assert list(store._objects("_quire/pieces")) == []  # type: ignore[attr-defined]
 
 
+def test_a_name_that_is_taken_stays_as_it_is(root: str, options: dict[str, Any]) -> None:
+    store = bare(root, options)
+    assert store.put_if_absent("a", b"mine")
+    assert not store.put_if_absent("a", b"theirs")
+    assert store.get("a") == b"mine"
+
+
 def test_an_upload_takes_no_name_that_another_object_has(root: str, options: dict[str, Any]) -> None:
     store = bare(root, options)
     handle = uploaded(store, "a", b"mine")

@@ -173,7 +173,13 @@ class FileSystems:
         host = self.opens.partition("://")[2].rpartition("@")[2].rstrip("/")
         if status in BUSY:
             return TransientError(f"{what}: the service did not manage it ({status})")
-        if isinstance(error, PermissionError) or status in (401, 403, 530) or "Authentication" in name or "BadHostKey" in name:
+        if (
+            isinstance(error, PermissionError)
+            or status in (401, 403, 530)
+            or "Authentication" in name
+            or "BadHostKey" in name
+            or "No authentication" in str(error)
+        ):
             return StorageError(f"{what}: no permission ({self._said(error)}). Ask for the right, or look at the options of the source.")
         if isinstance(error, ImportError):
             return UsageError(f"{what}: another package is needed: {self._said(error)}.")
