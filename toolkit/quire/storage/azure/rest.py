@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import calendar
 import logging
-import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -21,17 +19,16 @@ from xml.sax.saxutils import unescape
 
 from lxml import etree
 
-from quire.errors import StorageError, UsageError, hide
-from quire.packaging import install
+from quire.errors import StorageError, hide
 from quire.storage import pages
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.base import Entry, Files, instant
 from quire.storage.retry import again
+from quire.storage.session import Sessions
 
 TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
 PAGE = 5000  # names, the most that the service gives at once
-POOL = 64  # connections that are kept
 SEEKING = "2026-02-06"  # of the REST interface: the first whose listings begin where they are asked to; only they are asked by it
 
 
@@ -154,27 +151,7 @@ class BlobRest:
 
     def __init__(self, account: AzureAccount, container: str) -> None:
         self.account, self.container = account, container
-        self._session: Any = None
-        self._process = 0
-        self._lock = threading.Lock()
-
-    def session(self) -> Any:
-        """Connections of this process's own: after a fork they are made anew."""
-        if self._process != os.getpid():
-            with self._lock:
-                if self._process != os.getpid():
-                    try:
-                        import requests
-                    except ImportError as e:
-                        raise UsageError(f"Azure storage needs more packages: {install('azure')}") from e
-                    logging.getLogger("urllib3.connectionpool").addFilter(_hiding)
-                    session = requests.Session()
-                    session.headers.clear()
-                    session.auth = lambda request: request  # else a ~/.netrc would sign in as somebody else
-                    for scheme in ("http://", "https://"):
-                        session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=POOL, max_retries=0))
-                    self._session, self._process = session, os.getpid()
-        return self._session
+        self._sessions = Sessions("azure", "Azure storage")
 
     def send(
         self, method: str, what: str, name: str = "", query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
@@ -187,7 +164,8 @@ class BlobRest:
         """
         path = f"/{self.container}/{name}" if name else f"/{self.container}"
         url, signed = self.account.signed(method, path, query or {}, headers or {}, len(body))
-        session = self.session()
+        session = self._sessions.get()
+        logging.getLogger("urllib3.connectionpool").addFilter(_hiding)  # once: the same again is passed over
         from requests.exceptions import RequestException
         from urllib3.exceptions import HTTPError
 

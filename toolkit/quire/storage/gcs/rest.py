@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -12,16 +10,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from quire.errors import StorageError, UsageError
-from quire.packaging import install
+from quire.errors import StorageError
 from quire.storage.base import Entry, instant
 from quire.storage.gcs.account import GcsAccount
 from quire.storage.gcs.errors import refused, unreachable
 from quire.storage.retry import again
+from quire.storage.session import Sessions
 
 TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
 PAGE = 1000  # names, the most that the service gives at once
-POOL = 64  # connections that are kept
 OF_ONE = "name,size,generation,updated"  # of all that the service tells of an object
 
 
@@ -61,26 +58,7 @@ class GcsRest:
 
     def __init__(self, account: GcsAccount, bucket: str) -> None:
         self.account, self.bucket = account, bucket
-        self._session: Any = None
-        self._process = 0
-        self._lock = threading.Lock()
-
-    def session(self) -> Any:
-        """Connections of this process's own: after a fork they are made anew."""
-        if self._process != os.getpid():
-            with self._lock:
-                if self._process != os.getpid():
-                    try:
-                        import requests
-                    except ImportError as e:
-                        raise UsageError(f"Google Cloud Storage needs more packages: {install('gcs')}") from e
-                    session = requests.Session()
-                    session.headers.clear()
-                    session.auth = lambda request: request  # else a ~/.netrc would sign in as somebody else
-                    for scheme in ("http://", "https://"):
-                        session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=POOL, max_retries=0))
-                    self._session, self._process = session, os.getpid()
-        return self._session
+        self._sessions = Sessions("gcs", "Google Cloud Storage")
 
     def target(self, key: str = "", query: Mapping[str, object] | None = None, after: str = "", before: str = "") -> str:
         """The path and query of a request about an object, or about the bucket's objects if the key is empty."""
@@ -104,7 +82,7 @@ class GcsRest:
         `limit`: bytes of a body that is too long to be held; of it nothing is read.
         """
         given = {**self.account.authorization(), **(headers or {}), **({"Content-Type": kind} if method == "POST" else {})}
-        session = self.session()
+        session = self._sessions.get()
         from requests.exceptions import RequestException
         from urllib3.exceptions import HTTPError
 
