@@ -33,6 +33,7 @@ _RANGE = re.compile(rb"\r\n(?:x-ms-)?range: bytes=(\d+)-(\d+)", re.IGNORECASE)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _COPY = re.compile(rb"\r\nx-ms-copy-source: *([^\r]+)", re.IGNORECASE)
 _IF_ABSENT = re.compile(rb"\r\nif-none-match: *\*", re.IGNORECASE)
+_EXPECTS = re.compile(rb"\r\nexpect: *100-continue", re.IGNORECASE)
 _BLOCK = re.compile(r"<(?:Uncommitted|Latest|Committed)>([^<]+)<")
 
 _BLOB = (
@@ -71,18 +72,32 @@ class Connection(asyncio.Protocol):
     def __init__(self, answers: Answers, delay: float) -> None:
         self.answers, self.delay = answers, delay
         self.rest = bytearray()
+        self.long, self.left = (b"", 0), 0  # the head of a request whose body is not kept, with its length; bytes of that to come
         self.loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self.left:
+            taken = min(self.left, len(data))
+            self.left -= taken
+            if self.left:
+                return
+            head, length = self.long
+            self.loop.call_later(self.delay, self.send, head, bytes(length))
+            data = data[taken:]
         self.rest += data
         while (end := self.rest.find(b"\r\n\r\n")) >= 0:
             head, start = bytes(self.rest[:end]), end + 4
             length = None if head.startswith((b"GET", b"HEAD")) else _LENGTH.search(head)
             stop = start + int(length[1]) if length else start
             if len(self.rest) < stop:
+                if len(self.rest) == start and _EXPECTS.search(head):
+                    self.loop.call_later(self.delay, self.transport.write, b"HTTP/1.1 100 Continue\r\n\r\n")
+                if stop - start > KEPT:
+                    self.long, self.left = (head, stop - start), stop - len(self.rest)
+                    self.rest.clear()
                 return
             body = bytes(self.rest[start:stop])
             del self.rest[:stop]

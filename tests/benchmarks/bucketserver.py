@@ -1,9 +1,9 @@
-"""A server that speaks as much of S3 as reading and listing ask for, after a delay, and fast: see `blobserver.py`.
+"""A server that speaks as much of S3 as reading, listing and uploading ask for, after a delay, and fast: see `blobserver.py`.
 
     python tests/benchmarks/bucketserver.py --delay 0.14        # prints its port, and serves until its input ends
 
-Every object `<any prefix>00000000` … of every bucket has the same content and etag, and a bucket cannot be changed. Below `tree/` they
-lie in equally large folders.
+Every object `<any prefix>00000000` … of every bucket has the same content and etag. Below `tree/` they lie in equally large folders. Of
+what is uploaded only the length is kept.
 """
 
 from __future__ import annotations
@@ -36,13 +36,19 @@ class Buckets:
     def __init__(self, size: int, objects: int, folders: int) -> None:
         self.content, self.objects, self.folders = bytes(i % 251 for i in range(size)), objects, folders
         self.rest = _OBJECT.format(size=size)
+        self.parts = dict[str, int]()  # bytes of what is being uploaded, by path
+        self.made = dict[str, int]()  # and of what was uploaded
 
     def answer(self, method: bytes, target: bytes, head: bytes, body: bytes) -> Reply:
         """Any request."""
         if b"list-type=2" in target:
             return Reply(200, self.listed(asked(target)[1]), "Content-Type: application/xml\r\n")
+        if method in (b"PUT", b"POST"):
+            return self.write(method, target, body)
         if _BLOBS.search(target):
             return virtual(self.content, target, method, head, _HEADERS)
+        if (size := self.made.get(asked(target)[0])) is not None:
+            return Reply(200, b"", _HEADERS, size)
         return Reply(404, b"" if method == b"HEAD" else b"<Error><Code>NoSuchKey</Code></Error>", "Content-Type: application/xml\r\n")
 
     def listed(self, query: dict[str, str]) -> bytes:
@@ -67,6 +73,21 @@ class Buckets:
             found = "".join([f"{before}{i:08}{rest}" for i in range(start, last)])
         more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < end else ""
         return _PAGE.format(prefix=escape(prefix), token=more, count=last - start, more=str(last < end).lower(), found=found).encode()
+
+    def write(self, method: bytes, target: bytes, body: bytes) -> Reply:
+        """The begin of an upload, a part, the end of an upload, or an object by one request."""
+        path, query = asked(target)
+        if method == b"POST" and "uploadId" not in query:
+            return Reply(200, b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>", _HEADERS)
+        if method == b"POST":
+            self.made[path] = self.parts.pop(path, 0)
+            return Reply(200, b'<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>', _HEADERS)
+        if "partNumber" in query:
+            self.parts[path] = self.parts.get(path, 0) + len(body)
+        else:
+            self.made[path] = len(body)
+        return Reply(200, b"", _HEADERS)
+
 
     def name(self, prefix: str, i: int) -> str:
         """Of an object."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from common import Result, Verdict, alternate, arguments, cpu_seconds, listed, machine, median, session, table, workplace
-from region import DELAY, PEERS, obstore_of, peers, place, rclone
+from region import DELAY, PEERS, obstore_at, peers, place, rclone
 
 PLAN, AGAIN, OB, LSF = "quire.plan", "quire.plan, again", "obstore.list", "rclone lsf"
 MOST = 25  # µs a name, listing and planning together
@@ -61,7 +61,7 @@ def obstore_lists(job: dict[str, Any]) -> int:
     """Its pages, as Arrow's columns."""
     import obstore  # type: ignore[import-not-found]
 
-    return sum(page.num_rows for page in obstore.list(obstore_of(job["given"]), f"{job['prefix']}/", chunk_size=5000, return_arrow=True))
+    return sum(page.num_rows for page in obstore.list(obstore_at(job["given"], "src"), f"{job['prefix']}/", chunk_size=5000, return_arrow=True))
 
 
 def rclone_lists(job: dict[str, Any]) -> int:

@@ -131,25 +131,25 @@ def rclone(given: dict[str, Any]) -> dict[str, str]:
     return inherited | {f"RCLONE_CONFIG_BENCH_{name}": value for name, value in kind.items()}
 
 
-def obstore_of(given: dict[str, Any]) -> Any:
-    """obstore's store of the container `src`."""
+def obstore_at(given: dict[str, Any], container: str) -> Any:
+    """obstore's store of a container or bucket."""
     from obstore.store import AzureStore, S3Store  # type: ignore[import-not-found]  # of the peers' environment
 
     http = {"allow_http": True}
     if "connection_string" in given:
         found = dict(part.split("=", 1) for part in given["connection_string"].strip(";").split(";"))
         return AzureStore(
-            "src", account_name=found["AccountName"], account_key=found["AccountKey"], endpoint=found["BlobEndpoint"], client_options=http
+            container, account_name=found["AccountName"], account_key=found["AccountKey"], endpoint=found["BlobEndpoint"], client_options=http
         )
     return S3Store(
-        "src", access_key_id=given["key"], secret_access_key=given["secret"], endpoint=given["endpoint_url"], region="us-east-1",
+        container, access_key_id=given["key"], secret_access_key=given["secret"], endpoint=given["endpoint_url"], region="us-east-1",
         client_options=http,
     )  # fmt: skip
 
 
 def obstore_reads(job: dict[str, Any], files: int) -> Iterator[float]:
     """Its asynchronous reads of whole objects, in one loop."""
-    store = obstore_of(job["given"])
+    store = obstore_at(job["given"], "src")
 
     async def run(names: list[str]) -> int:
         import obstore  # type: ignore[import-not-found]

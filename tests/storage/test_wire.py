@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -551,3 +553,97 @@ def test_a_server_that_answers_anything_harms_no_other_answer(seed: int, monkeyp
         for request, content in found.items():
             assert content == request.name.encode() * 3 or isinstance(content, Vanished | Unreadable)
         assert sum(isinstance(content, bytes) for content in found.values()) > 200
+
+
+# ------------------------------------------------------------------------------------------------------------------- bodies
+def body_of(sock: socket.socket, at_once: int = 1 << 20, pause: float = 0) -> bytes | None:
+    """The body of a request; None at the connection's end."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        if not (data := sock.recv(4096)):
+            return None
+        found += data
+    start, _, body = found.partition(b"\r\n\r\n")
+    length, pieces = int(start.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]), [body]
+    while length > sum(map(len, pieces)):
+        pieces.append(sock.recv(min(at_once, length - sum(map(len, pieces)))))
+        assert pieces[-1]
+        time.sleep(pause)
+    return b"".join(pieces)
+
+
+def put(origin: str, body: bytes | memoryview) -> Ask:
+    return Ask("PUT", origin, "/x", "", 5, body)
+
+
+def test_bodies_go_out_whole_one_after_the_other(certificate: Path, tls: ssl.SSLContext) -> None:
+    data = random.Random(3).randbytes(9_000_001)
+    wanted = [data, memoryview(data)[7:], b"", b"x", data[:70_000]]
+
+    def echo(sock: socket.socket, _: int) -> None:
+        while (body := body_of(sock)) is not None:
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n" + hashlib.md5(body).digest())
+
+    for how in (None, tls):
+        with serving(echo, how) as (origin, came):
+            made = Wire(lambda: trusted(str(certificate / "cert")))
+            found = [bodies(answers(made, put(origin, body)._replace(most=16)))[0] for body in wanted]
+            assert found == [hashlib.md5(body).digest() for body in wanted]
+            assert len(came) == 1
+            many = answers(made, *(put(origin, data)._replace(most=16) for _ in range(6)))
+            assert bodies(many) == [hashlib.md5(data).digest()] * 6
+            made.close()
+
+
+def test_who_takes_a_body_slowly_is_waited_for_as_long_as_any_of_it_goes_out() -> None:
+    def slow(sock: socket.socket, _: int) -> None:
+        body_of(sock, 300_000, 0.05)
+        sock.sendall(OK)
+
+    with serving(slow) as (origin, _), connections(silence=0.3) as made:
+        began = time.monotonic()
+        assert bodies(answers(made, put(origin, bytes(12_000_000)))) == [b"12345"]
+        assert time.monotonic() - began > 1.5
+
+
+def test_an_answer_before_the_end_of_a_body_is_the_answer_if_it_is_a_refusal() -> None:
+    """Whatever says that all is well has not seen all."""
+
+    def early(sock: socket.socket, number: int) -> None:
+        sock.recv(4096)
+        if number < 2:
+            sock.sendall(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % (503, 200)[number])
+            time.sleep(0.2)
+            return
+        well(sock, 0)
+
+    with serving(early) as (origin, came), connections() as made:
+        (refused,) = answers(made, put(origin, bytes(20_000_000)))
+        assert isinstance(refused, Answer)
+        assert (refused.status, refused.body) == (503, b"no")
+        (claimed,) = answers(made, put(origin, bytes(20_000_000)))
+        assert isinstance(claimed, HTTPException | OSError)
+        assert len(came) == 2
+
+
+def test_a_connection_that_breaks_in_the_middle_of_a_body_is_replaced_once_if_it_was_kept() -> None:
+    def breaking(sock: socket.socket, number: int) -> None:
+        if number == 0:
+            body_of(sock)
+            sock.sendall(OK)
+        if number < 3:
+            sock.recv(100_000)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends by a reset
+            return
+        assert body_of(sock) == bytes(range(256)) * 40_000
+        sock.sendall(OK)
+
+    data = bytes(range(256)) * 40_000
+    with serving(breaking) as (origin, came), connections() as made:
+        assert bodies(answers(made, put(origin, data))) == [b"12345"]
+        (lost,) = answers(made, put(origin, data))  # on the kept one, then on a new one
+        assert isinstance(lost, OSError | HTTPException)
+        assert len(came) == 2
+        (lost,) = answers(made, put(origin, data))
+        assert isinstance(lost, OSError | HTTPException)
+        assert bodies(answers(made, put(origin, data))) == [b"12345"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import selectors
 import socket
 import ssl
+import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
@@ -32,16 +35,30 @@ sessions: dict[tuple[ssl.SSLContext | None, str, int], Any] = {}  # of TLS, by p
 class Flying:
     """A request on its way."""
 
-    __slots__ = ("bodiless", "head", "most", "place", "token")
+    __slots__ = ("bodiless", "body", "head", "most", "place", "token")
 
-    def __init__(self, token: object, place: Place, head: bytes, most: int, *, bodiless: bool) -> None:
-        self.token, self.place, self.head, self.most, self.bodiless = token, place, head, most, bodiless
+    def __init__(self, token: object, place: Place, head: bytes, body: bytes | memoryview, most: int, *, bodiless: bool) -> None:
+        self.token, self.place, self.head, self.body, self.most, self.bodiless = token, place, head, body, most, bodiless
 
 
 class Connection:
     """One connection, which takes one request after the other. `ready` is called where it can go on."""
 
-    __slots__ = ("_fresh", "_incoming", "_unsent", "flying", "heard", "making", "patience", "place", "ready", "sock", "wire")
+    __slots__ = (
+        "_behind",
+        "_fresh",
+        "_incoming",
+        "_queued",
+        "_unsent",
+        "flying",
+        "heard",
+        "making",
+        "patience",
+        "place",
+        "ready",
+        "sock",
+        "wire",
+    )
 
     def __init__(self, wire: Wire, flying: Flying) -> None:
         self.wire, self.place = wire, flying.place
@@ -51,7 +68,9 @@ class Connection:
         self.ready: Callable[[], None] = nothing
         self._fresh = True  # no answer has come on it yet
         self._incoming = _NOTHING
-        self._unsent = b""
+        self._unsent: bytes | memoryview = b""
+        self._behind: bytes | memoryview = b""  # of the request, after what is unsent
+        self._queued = 0  # bytes that the system had not brought over when it was last asked
         self.making: Making | None = Making(self)
 
     def wait(self, events: int, ready: Callable[[], None], *, changed: bool = False) -> None:
@@ -77,24 +96,43 @@ class Connection:
         """Send a request."""
         self.flying, self._incoming = flying, Incoming(flying.most, bodiless=flying.bodiless)
         self.grant(self.wire.silence)
-        self.ready, self._unsent = self._reading, flying.head
+        self.ready, self._unsent, self._behind = self._reading, flying.head, flying.body
         self._send()
 
     def _send(self) -> None:
         try:
-            sent = self.sock.send(self._unsent)
+            while self._unsent:
+                sent = self.sock.send(self._unsent)
+                if sent < len(self._unsent):
+                    self._unsent = memoryview(self._unsent)[sent:]
+                else:
+                    self._unsent, self._behind = self._behind, b""
+                self.heard = self.wire.now
         except LATER:
-            sent = 0
-        except OSError as e:
-            self._lost(e)
+            self._queued = queued(self.sock)
+            if self.ready != self._sending:
+                self.wait(READ | WRITE, self._sending, changed=True)
             return
-        if sent == len(self._unsent):
-            if self.ready != self._reading:
-                self.wait(READ, self._reading, changed=True)
-            self._unsent = b""
-        else:
-            self._unsent = self._unsent[sent:]
-            self.wait(WRITE, self._send, changed=True)
+        except OSError as e:
+            self._unheard(e)
+            return
+        if self.ready != self._reading:
+            self._queued = queued(self.sock)
+            self.wait(READ, self._reading, changed=True)
+
+    def _sending(self) -> None:
+        """Go on with a request, unless its answer comes already."""
+        flying = self.flying
+        self._reading()
+        if self.flying is flying and self.ready == self._sending:
+            self._send()
+
+    def _unheard(self, error: OSError) -> None:
+        """The other side takes no more of a request: it may have said why."""
+        flying = self.flying
+        self._reading()
+        if self.flying is flying and self.ready != nothing:
+            self._lost(error)
 
     def _reading(self) -> None:
         flying, incoming, plain = self.flying, self._incoming, self.place.trust is None
@@ -136,11 +174,13 @@ class Connection:
                 if len(sessions) >= SESSIONS:
                     sessions.clear()
                 sessions[place.key] = self.sock.session
-        if incoming.keeps and (not place.secure or not self.sock.pending()):
+        if incoming.keeps and not self._unsent and (not place.secure or not self.sock.pending()):
             place.idle.append(self)
         else:
             wire.close_one(self)
-        if incoming.status == 407 and place.proxied:
+        if self._unsent and incoming.status < 300:
+            wire.done.append((flying.token, HTTPException("an answer before the end of the request")))
+        elif incoming.status == 407 and place.proxied:
             wire.done.append((flying.token, ProxyRefused("status 407")))
         else:
             wire.done.append((flying.token, incoming.answer()))
@@ -159,6 +199,8 @@ class Connection:
         """Nothing has come for too long."""
         if self.making:
             self.making.late()
+        elif self._queued and (left := queued(self.sock)) < self._queued:  # a thin line, which brings over what was sent before
+            self._queued, self.heard = left, self.wire.now
         else:
             self.failed(TimeoutError("no answer in time"))
 
@@ -293,6 +335,14 @@ class Making:
         if self.place.proxied and not self.greets and not isinstance(error, ProxyRefused):
             error = ProxyRefused(type(error).__name__)
         self.connection.failed(error)
+
+
+def queued(sock: socket.socket) -> int:
+    """Bytes that were sent, and that the other side has not taken yet; 0 where the system does not tell."""
+    try:
+        return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def nothing() -> None:

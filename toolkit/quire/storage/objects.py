@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from quire.errors import StorageError
 from quire.storage import slices
 from quire.storage.base import Entry, Folder, Rooted, Sink, Trouble, Upload, safe
 from quire.storage.retry import again
+from quire.storage.sending import Begin, Parcel, Sending
+from quire.storage.wire import Wire
 
-SENDING = 4  # pieces of one object on their way at once
 DELETING = 16  # objects at once
 
 
@@ -28,6 +30,19 @@ class Objects(Rooted, ABC):
 
     def __init__(self, url: str, path: str) -> None:
         self.url, self.root = url, f"{path}/" if path else ""
+        self._lock = threading.Lock()
+        self._sending: Sending | None = None
+
+    @abstractmethod
+    def _wire(self) -> Wire:
+        """Connections on which pieces are sent."""
+
+    def sending(self) -> Sending:
+        """The way of this process's pieces; a fork has its own."""
+        with self._lock:
+            if self._sending is None or self._sending.process != os.getpid():
+                self._sending = Sending(self._wire)
+            return self._sending
 
     def _key(self, name: str) -> str:
         return self.root + safe(name)
@@ -84,46 +99,49 @@ class PiecewiseUpload(ABC):
         """`commit`: make it an object when it is closed."""
         self.store, self.name, self.commit = store, name, commit
         self.handle = ""
-        self._waiting, self._held = list[bytes](), 0
+        self._waiting, self._held = list[bytes | memoryview](), 0
         self._number, self._answers = 0, list[Any]()  # pieces that were sent, and the service's answers in their order
-        self._pool: ThreadPoolExecutor | None = None
-        self._sent = deque[Future[Any]]()
+        self._sending: Sending | None = None
+        self._sent = deque[Parcel]()
 
     @abstractmethod
     def _length(self) -> int:
         """Bytes of the next piece."""
 
     @abstractmethod
-    def _deliver(self, number: int, piece: bytes) -> Any:
-        """Send one piece, in a thread of its own: the same piece again does no harm, so it is tried again."""
+    def _deliver(self, number: int, piece: bytes | memoryview) -> Begin:
+        """Make a piece ready to be sent: how it is, as often as it takes."""
 
     @property
     def held(self) -> int:
         """See `quire.storage.held`."""
-        return self._held + self._length() * sum(not piece.done() for piece in self._sent)
+        return self._held + sum(piece.size for piece in self._sent if not piece.done)
 
     def write(self, data: bytes | memoryview) -> None:
-        self._waiting.append(bytes(data))
-        self._held += len(data)
-        if self._held >= self._length():
-            self._send()
+        left = memoryview(bytes(data))
+        while self._held + len(left) >= (length := self._length()):
+            room = length - self._held
+            self._waiting.append(left[:room])
+            self._held += room
+            self._piece(self._taken())
+            left = left[room:]
+        if left:
+            self._waiting.append(left if len(left) == len(data) else bytes(left))  # else the rest would keep all of it
+            self._held += len(left)
 
-    def _send(self) -> None:
-        """Send all but what fills no piece."""
-        data, start = b"".join(self._waiting), 0
-        while len(data) - start >= (length := self._length()):
-            self._piece(data[start : start + length])
-            start += length
-        self._waiting, self._held = [data[start:]], len(data) - start
+    def _taken(self) -> bytes | memoryview:
+        """All that waits."""
+        waiting, self._waiting, self._held = self._waiting, [], 0
+        return waiting[0] if len(waiting) == 1 else b"".join(waiting)
 
-    def _piece(self, piece: bytes) -> None:
+    def _piece(self, piece: bytes | memoryview) -> None:
         """Send it; wait while too many are on their way."""
         if self._number >= self.most:
             raise StorageError(f"cannot write {self.store.shown(self.name)}: more than {self.limit}. Use a smaller target_size.")
-        self._pool = self._pool or ThreadPoolExecutor(SENDING, "quire-pieces")
-        while len(self._sent) >= SENDING:
-            self._answers.append(self._sent.popleft().result())
-        self._sent.append(self._pool.submit(self._deliver, self._number, piece))
+        self._sending = sending = self._sending or self.store.sending()
+        while self._sent and self._sent[0].done:
+            self._answers.append(sending.result(self._sent.popleft()))
+        self._sent.append(sending.send(self._deliver(self._number, piece), len(piece)))
         self._number += 1
 
     @abstractmethod
@@ -133,11 +151,11 @@ class PiecewiseUpload(ABC):
     def _finish(self, least: int) -> None:
         """Send the rest, also an empty one where there were fewer pieces than `least`, and wait for all of them."""
         try:
-            rest = b"".join(self._waiting)
-            if rest or self._number < least:
-                self._piece(rest)
+            if self._held or self._number < least:
+                self._piece(self._taken())
             while self._sent:
-                self._answers.append(self._sent.popleft().result())
+                assert self._sending is not None
+                self._answers.append(self._sending.result(self._sent.popleft()))
         finally:
             self._end()
 
@@ -146,7 +164,6 @@ class PiecewiseUpload(ABC):
 
     def _end(self) -> None:
         self._waiting, self._held = [], 0
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        if self._sending is not None:
+            self._sending.drop(self._sent)
         self._sent.clear()

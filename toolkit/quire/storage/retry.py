@@ -53,11 +53,15 @@ class Patience:
         pausing = max(least, min(doubled, self.longest) * random.uniform(0.5, 1))
         return None if self.took + pausing > self.lasts else pausing
 
+    def over(self, e: TransientError) -> TransientError:
+        """The error where no further try should begin, with what was tried."""
+        return TransientError(f"{e} (tried {self.tries} times in {self.took:.0f} s)")
+
     def wait(self, e: TransientError) -> None:
         """Wait before the next try. Raises TransientError, with what was tried, when there should be none."""
         pausing = self.pausing(e.wait)
         if pausing is None:
-            raise TransientError(f"{e} (tried {self.tries} times in {self.took:.0f} s)") from e
+            raise self.over(e) from e
         self.on_retry(f"{e}: trying again in {pausing:.1f} s")
         pause(pausing)
 

@@ -130,15 +130,15 @@ class _Piece:
         self.tries, self.began = 0, 0.0  # those that failed, and when the first one did
 
 
-class _Pace:
-    """How many reads are in flight: fewer while the service is throttled, and slowly more again."""
+class Pace:
+    """How many requests are in flight: fewer while the service is throttled, and slowly more again."""
 
     def __init__(self, flight: int) -> None:
         self.most, self.limit = flight, float(flight)  # at all, and now
         self.running = 0
         self.slowed = -AT_MOST_EACH  # when the limit was last brought down
         self.not_before = 0.0  # when the service is to be asked again
-        self.succeeded = -1.0  # when something was read last
+        self.succeeded = -1.0  # when one has come last
 
     def failed(self, e: TransientError, now: float) -> None:
         """One has failed for the moment."""
@@ -156,7 +156,7 @@ class _Pace:
 
 class _Engine:
     def __init__(self, opened: Opened, flight: int, requests: Iterator[ReadRequest]) -> None:
-        self.pace = _Pace(flight)
+        self.pace = Pace(flight)
         self.opened, self.requests = opened, requests
         self.process = os.getpid()
         self.wire: Wire

@@ -5,6 +5,8 @@ within a bound of bytes, where aiohttp took 262, and libcurl's multi interface t
 is nothing here that a fork, or an interpreter's end, could break: connections belong to the call that made them. TLS is Python's own, so
 its trusted certificates are those of this machine (`http.trusted`).
 
+- A body is sent from where it lies, as fast as the other side takes it. An answer that comes before its end is the answer, and ends the
+  connection.
 - A connection that is kept may have been closed by the other side just when it is asked again: then the request is sent once more, on a
   new one, before it counts as failed.
 - An address that does not take connections is passed over where its host has others.
@@ -33,13 +35,14 @@ LOOK = 0.25  # seconds between two looks for what is late
 
 
 class Ask(NamedTuple):
-    """A request without a body."""
+    """A request, which may be sent twice: its connection may have ended before it was heard."""
 
     method: str
     origin: str  # like https://host:443
     target: str  # from the path on, quoted
     headers: str  # lines with their ends
     most: int  # bytes of an answer's body that are wanted
+    body: bytes | memoryview | None = None  # None: it has none, which is not the same as an empty one
 
 
 class Wire:
@@ -72,8 +75,9 @@ class Wire:
             method, target = ask.method, ask.target
             if not plain(target):
                 raise ValueError("not a target of http")
-            head = f"{method} {place.before}{target} HTTP/1.1\r\nHost: {place.netloc}\r\n{place.more}{ask.headers}\r\n"
-            self._begin(Flying(token, place, head.encode("latin-1"), ask.most, bodiless=method == "HEAD"))
+            length = "" if ask.body is None else f"Content-Length: {len(ask.body)}\r\n"
+            head = f"{method} {place.before}{target} HTTP/1.1\r\nHost: {place.netloc}\r\n{place.more}{ask.headers}{length}\r\n"
+            self._begin(Flying(token, place, head.encode("latin-1"), ask.body or b"", ask.most, bodiless=method == "HEAD"))
         except (OSError, HTTPException, ValueError) as e:
             self.done.append((token, e))
 

@@ -1,23 +1,42 @@
-"""Reading many blobs at once: how `window` asks Azure Blob storage for one."""
+"""Many requests at once: how `window` asks Azure Blob storage for a blob, and `sending` sends a block."""
 
 from __future__ import annotations
 
 import os
 
+from quire.storage import sending
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import span, trusted
 from quire.storage.message import Answer
 from quire.storage.window import UNANSWERED, Fetch, Steps, failure
-from quire.storage.wire import Ask, Wire
+from quire.storage.wire import SILENCE, Ask, Wire
+
+
+def wire(silence: float = SILENCE) -> Wire:
+    """Connections, which believe as those of single requests do, by the variables of `requests`."""
+    own = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    return Wire(lambda: trusted(own), silence=silence)
 
 
 def opened(account: AzureAccount, container: str, root: str, url: str) -> tuple[Wire, Fetch]:
     """Connections for one call, and how they fetch what lies below `root` (with a slash at its end, or empty)."""
-    # The variables of `requests`, by which single requests go.
-    own = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
-    return Wire(lambda: trusted(own)), _BlobReader(account, container, root, url).fetch
+    return wire(), _BlobReader(account, container, root, url).fetch
+
+
+def staged(account: AzureAccount, container: str, path: str, block: str, piece: bytes | memoryview, what: str) -> sending.Steps:
+    """Put a block of the blob `path`; `what` is like 'cannot write abfs://container/x'."""
+    url, signed = account.signed("PUT", f"/{container}/{path}", {"comp": "block", "blockid": block}, {}, len(piece))
+    headers = "".join(f"{name}: {value}\r\n" for name, value in signed.items())
+    try:
+        answer = yield Ask("PUT", account.origin, url.removeprefix(account.origin), headers, 0, piece)
+    except UNANSWERED as e:
+        raise unreachable(what, account, e) from None
+    if answer.status == 201:
+        return None
+    error = explained(what, refusal(answer.status, answer.headers, answer.body), account, container)
+    raise failure(what, error, busy=answer.status in (429, 503), everywhere=True)
 
 
 class _BlobReader:

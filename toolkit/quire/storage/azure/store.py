@@ -18,12 +18,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import slices, window
 from quire.storage.azure import read as azure_read
 from quire.storage.azure.account import account, canonical, normalise, parts
-from quire.storage.azure.rest import BlobPage, BlobRest, in_columns, moment, parsed
+from quire.storage.azure.rest import TIMEOUTS, BlobPage, BlobRest, in_columns, moment, parsed
 from quire.storage.base import (
     LARGEST,
     Content,
@@ -40,6 +41,8 @@ from quire.storage.base import (
 )
 from quire.storage.objects import DELETING, Objects, PiecewiseUpload
 from quire.storage.retry import again
+from quire.storage.sending import Begin
+from quire.storage.wire import Wire
 
 __all__ = ["AzureStore", "canonical", "normalise", "opened"]
 
@@ -92,8 +95,9 @@ class AzureUpload(PiecewiseUpload):
     def _length(self) -> int:
         return BLOCK
 
-    def _deliver(self, number: int, piece: bytes) -> None:
-        self.store.stage(self.name, _block(self._prefix, number), piece)
+    def _deliver(self, number: int, piece: bytes | memoryview) -> Begin:
+        store: AzureStore = self.store
+        return store.stage(self.name, _block(self._prefix, number), piece)
 
     def close(self) -> None:
         self._finish(least=0)
@@ -230,10 +234,13 @@ class AzureStore(Objects):
         answers = (*_TAKEN, "BlobNotFound")
         return self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, answers=answers).status < 300
 
-    def stage(self, name: str, block: str, data: bytes) -> None:
-        """Send one block; the same block again does no harm, so it is tried again."""
-        query = {"comp": "block", "blockid": block}
-        again(lambda: self.rest.send("PUT", f"cannot write {self.shown(name)}", self._key(name), query, body=data))
+    def stage(self, name: str, block: str, data: bytes | memoryview) -> Begin:
+        """How one block is sent; the same block again does no harm."""
+        rest, what = self.rest, f"cannot write {self.shown(name)}"
+        return partial(azure_read.staged, rest.account, rest.container, self._key(name), block, data, what)
+
+    def _wire(self) -> Wire:
+        return azure_read.wire(TIMEOUTS[1])
 
     def put_list(self, name: str, prefix: str, count: int, *, absent: bool = False) -> str:
         """Make the blocks an object; with `absent`, unless there is one. Returns the service's code where that was not done."""

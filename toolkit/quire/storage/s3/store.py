@@ -25,10 +25,11 @@ from quire.storage.objects import Objects
 from quire.storage.retry import again
 from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
-from quire.storage.s3.account import account, normalise, parts
+from quire.storage.s3.account import SILENCE, account, normalise, parts
 from quire.storage.s3.errors import code_of, explained
 from quire.storage.s3.listing import S3Page, in_columns, page_of, pages, parsed
 from quire.storage.s3.upload import Pieces, S3Upload
+from quire.storage.wire import Wire
 
 __all__ = ["S3Store", "normalise", "opened"]
 
@@ -219,10 +220,8 @@ class S3Store(Objects):
         """Begin an upload; its id."""
         return str(self._do("create_multipart_upload", "write", name, Key=self._key(name), **self.account.of_writes)["UploadId"])
 
-    def send(self, name: str, upload: str, number: int, data: bytes) -> str:
-        """Send one part; its etag."""
-        kwargs: dict[str, Any] = {"Key": self._key(name), "UploadId": upload, "PartNumber": number}
-        return str(self._do("upload_part", "write", name, Body=data, **kwargs)["ETag"]).strip('"')
+    def _wire(self) -> Wire:
+        return s3_read.wire(self.account, SILENCE)
 
     def complete(self, name: str, handle: str) -> bool:
         pieces, key = Pieces.read(handle, self.shown(name)), self._key(name)

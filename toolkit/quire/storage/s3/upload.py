@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from quire.errors import StorageError
 from quire.storage.base import not_a_handle
 from quire.storage.objects import PiecewiseUpload
 from quire.storage.retry import again
+from quire.storage.s3.read import Signer, part
+from quire.storage.sending import Begin
 
 if TYPE_CHECKING:
     from quire.storage.s3.store import S3Store
@@ -52,22 +57,28 @@ class S3Upload(PiecewiseUpload):
     store: S3Store
     most, limit = PARTS, f"{PARTS:,} parts"
     _upload, _size = "", 0
+    _signer: Signer | None = None
 
     def _length(self) -> int:
         return PART << self._number // SAME
 
-    def _piece(self, piece: bytes) -> None:
+    def _piece(self, piece: bytes | memoryview) -> None:
         self._upload = self._upload or again(lambda: self.store.begin(self.name))
         self._size += len(piece)
         super()._piece(piece)
 
-    def _deliver(self, number: int, piece: bytes) -> str:
-        return again(lambda: self.store.send(self.name, self._upload, number + 1, piece))
+    def _deliver(self, number: int, piece: bytes | memoryview) -> Begin:
+        store, what = self.store, f"cannot write {self.store.shown(self.name)}"
+        if self._signer is None:
+            self._signer = Signer(store.account, store.account.place(store.bucket))
+        query = f"partNumber={number + 1}&uploadId={quote(self._upload, safe='-_.~')}"
+        digest = hashlib.sha256(piece).hexdigest()
+        return partial(part, self._signer, store.root + self.name, query, piece, digest, what, store.bucket)
 
     def close(self) -> None:
         if self.commit and not self._upload:
-            again(lambda: self.store.put(self.name, b"".join(self._waiting)))
-            self._waiting = []
+            data = bytes(self._taken())
+            again(lambda: self.store.put(self.name, data))
             return
         self._finish(least=1)
         self.handle = Pieces(self._upload, tuple(self._answers), self._size).handle()
