@@ -214,8 +214,9 @@ def test_one_file_after_the_other_goes_by_the_same_connections_and_no_thread_sta
     wires = list[Any]()
     with scripted(Service()) as (endpoint, _):
         store = at(url, endpoint)
+        real = type(store)._wire
 
-        def recorded(store: Any, real: Any = type(store)._wire) -> Any:
+        def recorded(store: Any) -> Any:
             wires.append(real(store))
             return wires[-1]
 
