@@ -50,7 +50,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What is asked of Azure from now on: requests by kind, and the calls of `read_many`."""
     found = Counter[str]()
     kind = {"GET": "read", "PUT": "write", "HEAD": "look", "DELETE": "delete"}
-    send, ask, opened = azure_rest.BlobRest.send, azure_read._BlobReader._ask, azure_read.opened
+    send, ask = azure_rest.BlobRest.send, azure_read._BlobReader._ask
+    opened, staged = azure_read.opened, azure_read.staged
 
     def sent(self: Any, method: str, what: str, path: str = "", query: Any = None, *more: Any, **named: Any) -> Any:
         found["list" if (query or {}).get("comp") == "list" else kind[method]] += 1
@@ -64,6 +65,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["calls"] += 1
         return opened(*given)
 
+    def staging(*given: Any) -> Any:
+        found["write"] += 1
+        return staged(*given)
+
+    monkeypatch.setattr(azure_read, "staged", staging)
     monkeypatch.setattr(azure_rest.BlobRest, "send", sent)
     monkeypatch.setattr(azure_read._BlobReader, "_ask", read)
     monkeypatch.setattr(azure_read, "opened", opening)

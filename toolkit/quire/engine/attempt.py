@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -33,7 +35,7 @@ from quire.planning.pack import PlannedTask, read_drops, read_task
 from quire.sources.files import Root
 from quire.sources.transforms.convert import Convert
 from quire.spark.collector import without_collector
-from quire.storage import Store, Vanished, connect
+from quire.storage import Store, Vanished, at_once, connect
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,14 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
     """Do one task, unless it has a manifest. The answer is for the progress line; what counts is in the store."""
     retries = list[str]()
     store, job = connect(work.dest, work.dest_options, retries.append), work.head.job
-    if get_manifest(store, job, task) is not None:
-        return {"task": task}
-    try:
-        planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
-    except NotFoundError:
-        return {"task": task}  # the job is over and cleaned
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(read_task, store, names.plan_parquet(job, work.head.plan), task)
+        if get_manifest(store, job, task) is not None:
+            return {"task": task}
+        try:
+            planned = coming.result()
+        except NotFoundError:
+            return {"task": task}  # the job is over and cleaned
     if work.convert.has_columns:  # a plan that reads again what is in quarantine has none of its own
         work = dataclasses.replace(work, convert=work.convert.of(frozen(store, job, work.head.plan) or work.convert.columns))
     memo: dict[Any, Any] = {}
@@ -147,9 +151,6 @@ class Attempt:
                 started=round(began, 3), seconds=round(time.monotonic() - started, 3),
             ),
         )  # fmt: skip
-        if aside and quarantined:
-            self.store.put(aside, quarantined)
-        if name and segment:
-            self.store.put(name, segment)
+        at_once(*(partial(self.store.put, at, data) for at, data in ((aside, quarantined), (name, segment)) if at and data))
         self.output.committer.commit_task(self.store, head.job, done)
         return replace(done, stats=replace(done.stats, retries=len(self.retries)))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from quire.errors import FormatError, RefusedError, scrub
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.planning.drops import DROPS, put_table
 from quire.planning.listing import PLAN, Cut, TaskRun
-from quire.storage import Store
+from quire.storage import Store, at_once
 
 SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spark costs some 50 ms, and a data file its place
 FEW = 4_000  # files, likewise
@@ -149,7 +150,8 @@ def check_complete(tasks: list[PlannedTask], files: int, size: int, cut: Cut) ->
 
 def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
     """Write which task reads which rows of which object: `TASKS` tasks in an object, the first ones, who are looked for, at last."""
-    for first in reversed(range(0, len(tasks), TASKS)):
+
+    def put(first: int) -> None:
         rows = list[tuple[object, ...]]()
         for i, t in enumerate(tasks[first : first + TASKS], first):
             rows += [(i, t.folder, t.part, r.object, r.root, r.row, r.rows, r.bytes, "") for r in t.runs]
@@ -157,6 +159,9 @@ def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
             rows += [(i, t.folder, t.part, object_name, 0, 0, 0, 0, "") for object_name in t.drops]
             rows += [(i, t.folder, t.part, r.object, 0, r.row, r.rows, 0, MARK) for r in t.marks]
         put_table(store, _object(name, first), pa.table(list(map(list, zip(*rows, strict=True))), schema=HEAD))
+
+    at_once(*(partial(put, first) for first in range(TASKS, len(tasks), TASKS)))
+    at_once(*(partial(put, first) for first in range(len(tasks))[:1]))
 
 
 def _object(name: str, task: int) -> str:

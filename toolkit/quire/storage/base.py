@@ -305,6 +305,18 @@ def remove_all(store: Store, names: Sequence[str]) -> None:
         list(pool.map(store.remove, names))
 
 
+def at_once(*calls: Callable[[], object]) -> None:
+    """Make requests of which none needs another, together; the first error of any is raised once all have ended."""
+    if len(calls) < 2:
+        for call in calls:
+            call()
+        return
+    with ThreadPoolExecutor(min(AT_ONCE, len(calls))) as pool:
+        coming = [pool.submit(call) for call in calls]
+    for each in coming:
+        each.result()
+
+
 @runtime_checkable
 class Replacing(Protocol):
     """Optional: replacing an object in one step on condition of its version, as locks of other programs need it."""
