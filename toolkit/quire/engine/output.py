@@ -67,6 +67,14 @@ class DataFiles:
         else:
             self.writer.add(made, *[folder] if self.by else [])
 
+    def add_all(self, records: Sequence[bytes]) -> None:
+        """Write records of bytes, of whole files."""
+        if isinstance(self.writer, FrameWriter):
+            self.writer.add_all(records)
+        else:
+            for record in records:
+                self.writer.add(record)
+
     def add_stream(self, pieces: Iterable[bytes], expected: int, *, whole: bool) -> None:
         """The same of one that comes in pieces, of about `expected` bytes."""
         if self.members:

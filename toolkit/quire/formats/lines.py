@@ -8,8 +8,9 @@ gzip and zstd files for every other reader.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,23 @@ class FrameWriter:
         self._buffer.append(data)
         self._size += n
         self._buffered += n
+        if self._buffered >= BUFFER:
+            self._flush()
+
+    def add_all(self, records: Sequence[bytes]) -> None:
+        """Append records, as `add` does one after the other."""
+        sizes = list(map(len, records))
+        size = sum(sizes)
+        if self.compress is not None or self._sink is None or self._size + size > self.target:
+            for record in records:
+                self.add(record)
+            return
+        self.files += [len(self.sizes) - 1] * len(records)
+        self.offsets += accumulate(sizes[:-1], initial=self._size) if records else ()
+        self.skips += [0] * len(records)
+        self._buffer += records
+        self._size += size
+        self._buffered += size
         if self._buffered >= BUFFER:
             self._flush()
 

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -236,15 +236,31 @@ def read_drops(store: Store, objects: Iterable[str]) -> pa.Table:
 def read_rows(store: Store, runs: list[TaskRun], columns: list[str] | None = None, schema: pa.Schema = PLAN) -> Iterator[pa.Table]:
     """The rows of runs, in their order, a piece of a plan's object at a time."""
     opened: tuple[str, OwnParquet] | None = None
-    for run in runs:
+    known: tuple[int, pa.Table] | None = None  # the row group that was read last: a task's runs often share one
+    for run in _joined(runs):
         if opened is None or opened[0] != run.object:
             with _damaged(store, run.object):
-                opened = run.object, OwnParquet(store.get(run.object), _filled(schema))
+                opened, known = (run.object, OwnParquet(store.get(run.object), _filled(schema))), None
         file, at = opened[1], 0
         for number, group in enumerate(file.groups):
             first, end = max(run.row, at), min(run.row + run.rows, at + group.num_rows)
             if first < end:
-                with _damaged(store, run.object):
-                    rows = file.read(columns, [number])
-                yield rows.slice(first - at, end - first)
+                if known is None or known[0] != number:
+                    with _damaged(store, run.object):
+                        known = number, file.read(columns, [number])
+                yield known[1].slice(first - at, end - first)
             at += group.num_rows
+
+
+def _joined(runs: Iterable[TaskRun]) -> Iterator[TaskRun]:
+    """The same rows in fewer runs, where one goes on where the one before it ends."""
+    before: TaskRun | None = None
+    for run in runs:
+        if before is not None and (before.object, before.row + before.rows) == (run.object, run.row):
+            before = replace(before, rows=before.rows + run.rows, bytes=before.bytes + run.bytes)
+            continue
+        if before is not None:
+            yield before
+        before = run
+    if before is not None:
+        yield before

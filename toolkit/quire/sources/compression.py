@@ -125,10 +125,10 @@ class Decoding:
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Answer]]:
         """See `Store.read_many`."""
-        first, decoded = magic.FIRST, self.answer
+        first, decoded, by_content = magic.FIRST, self.answer, self.mode in (AUTO, CONTENT)
         with closing(self.store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
             for request, content in answers:
-                plain = content.__class__ is bytes and (not content or content[0] not in first) and self.mode in (AUTO, CONTENT)
+                plain = by_content and content.__class__ is bytes and (not content or content[0] not in first)
                 if (plain and not request.name.endswith(ENDINGS)) or request.length != request.size or not request.size:
                     yield request, content  # nearly always
                 else:

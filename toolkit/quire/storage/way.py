@@ -21,30 +21,31 @@ class Way:
     """The directories of one root, kept open for whoever reads many files of each; to be closed."""
 
     def __init__(self, root: str) -> None:
-        self._root, self._fds = root, dict[str, int]()
+        self._root = root
+        self.fds = dict[str, int]()  # those that are open, by their names; nobody else changes it
 
     def folder(self, name: str) -> int:
         """A directory below the root ("": the root itself), open; OSError where there is none, or a link in its place or on the way."""
-        fd = self._fds.get(name)
+        fd = self.fds.get(name)
         if fd is not None:
             return fd
-        if len(self._fds) >= KEPT:
+        if len(self.fds) >= KEPT:
             self.close()
-        if "" not in self._fds:
-            self._fds[""] = os.open(self._root, _FOLDER & ~os.O_NOFOLLOW)
-        at, fd, passing = "", self._fds[""], -1
+        if "" not in self.fds:
+            self.fds[""] = os.open(self._root, _FOLDER & ~os.O_NOFOLLOW)
+        at, fd, passing = "", self.fds[""], -1
         parts = name.split("/") if name else []
         try:
             for i, part in enumerate(parts):
                 at = f"{at}/{part}" if at else part
-                known = self._fds.get(at)
+                known = self.fds.get(at)
                 if known is None:
                     known = os.open(part, _FOLDER, dir_fd=fd)
                     if i < DEEP or i == len(parts) - 1:
-                        self._fds[at] = known
+                        self.fds[at] = known
                 if passing >= 0:
                     os.close(passing)
-                passing = -1 if at in self._fds else known
+                passing = -1 if at in self.fds else known
                 fd = known
         except BaseException:
             if passing >= 0:
@@ -55,13 +56,14 @@ class Way:
     def open(self, name: str, flags: int) -> int:
         """A file below the root, open; OSError likewise."""
         folder, _, last = name.rpartition("/")
-        fd = self._fds.get(folder)
+        fd = self.fds.get(folder)
         return os.open(last, flags | os.O_NOFOLLOW, dir_fd=self.folder(folder) if fd is None else fd)
 
     def close(self) -> None:
         """Close what is open; it may be gone on with."""
-        fds, self._fds = self._fds, {}
-        for fd in fds.values():
+        fds = list(self.fds.values())
+        self.fds.clear()
+        for fd in fds:
             os.close(fd)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain
 
 import xxhash
@@ -29,7 +30,9 @@ from quire.sources.transforms.processing import QuarantinedRecord
 from quire.storage import ReadRequest, Store, Unreadable, Vanished
 
 _CUT = "Gather such files with change_detection='store', which cuts them into ranges"  # what to do with a raw file that is one record
+TOGETHER = 1 << 20  # bytes of whole files that the writer gets at once
 _TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at its source, or gather such files with transform='raw'"
+_REQUEST = partial(tuple.__new__, ReadRequest)  # takes half of the time of ReadRequest(…)
 digest = xxhash.xxh3_64_intdigest
 
 
@@ -55,7 +58,7 @@ class _FileReader:
     def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
         splits = names, planned.version, planned.size, planned.start, planned.length
         if planned.size == planned.length and (self.convert.streams or max(planned.size) <= self.convert.max_file_size):
-            return map(ReadRequest, *splits)  # nearly always: whole files
+            return map(_REQUEST, zip(*splits, strict=True))  # nearly always: whole files
         return map(self._request, *splits, planned.follows)
 
     def _request(self, name: str, version: str, size: int, start: int, length: int, follows: str | None) -> ReadRequest:
@@ -73,14 +76,15 @@ class _FileReader:
     def take(self, store: Store, planned: PlannedSplit, answers: Answers) -> None:
         convert, memo, other = self.convert, self.attempt.memo, magic.is_other
         plain = convert.format != "parquet" and convert.transform in ("lines", "raw")
-        add_newline, add, row = convert.transform == "lines", self.attempt.output.writer.add, self.attempt.rows.written.append
-        gathered = files = bytes_in = 0
+        add_newline, add, row = convert.transform == "lines", self.attempt.output.add_all, self.attempt.rows.written.append
+        gathered = files = bytes_in = size = 0
+        contents = list[bytes]()  # of those that have a row, and that the writer has not got
         apart, group = self.attempt.output.members or self.unpacking is not None, self.group
         holds, marks, new = convert.holds, convert.marks, tuple.__new__  # which takes a quarter of the time of Row(…)
         for path, start, length, at, after, (request, answer) in zip(
             planned.path, planned.start, planned.length, planned.modified, planned.follows, answers, strict=True
         ):
-            content, said = (answer.content, answer.said) if isinstance(answer, Decoded) else (answer, None)
+            content, said = (answer.content, answer.said) if answer.__class__ is Decoded else (answer, None)
             if (
                 content.__class__ is bytes and plain and content and request.length == length
                 and not (memo and (path, start) in memo) and not (holds and content[-1] != 10 and not said)
@@ -90,7 +94,7 @@ class _FileReader:
                 seen = fingerprint(content) if marks and not said else None
                 if add_newline and content[-1] != 10:
                     content += b"\n"
-                add(content)
+                contents.append(content)
                 # Most small documents are one line, and looking for a newline is many times faster than counting.
                 lines = content.count(b"\n") if content.find(b"\n", 0, -1) >= 0 else content[-1] == 10
                 made = int(lines), len(content), digest(content)
@@ -98,7 +102,13 @@ class _FileReader:
                 gathered += 1
                 files += start == 0
                 bytes_in += length
+                size += length
+                if size > TOGETHER:
+                    add(contents)
+                    contents, size = [], 0
             else:
+                add(contents)
+                contents, size = [], 0
                 file = FileInfo(path, request.size, request.version, at)
                 split = FileSplit(store, request, file, start, length, after)
                 given = self.unpacking.left(split, answer) if self.unpacking else answer
@@ -109,6 +119,7 @@ class _FileReader:
                     group.add(split, given, content, said, path.rpartition("/")[0] if convert.partitions else None)
                 else:
                     self._take(split, given)
+        add(contents)
         if group:
             group.flush()
         if self.unpacking:
