@@ -61,6 +61,32 @@ def written(
     return writer, list(zip(writer.files, writer.offsets, writer.skips, strict=True))
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@settings(max_examples=25, deadline=None)
+@given(
+    groups=st.lists(st.lists(st.integers(0, 3000), max_size=5), max_size=8),
+    target=st.sampled_from([1, 100, 10_000, 1 << 30]), header=st.booleans(),
+)  # fmt: skip
+def test_records_that_are_added_together_lie_as_those_added_one_by_one(
+    compression: str, groups: list[list[int]], target: int, header: bool
+) -> None:
+    found = list[object]()
+    for together in (False, True):
+        store = memory()
+        writer = FrameWriter(lambda i, store=store: store.create(f"{i}"), target, compression, b"a,b\n" if header else b"")
+        for i, sizes in enumerate(groups):
+            records = [bytes([i]) * size for size in sizes]
+            if together:
+                writer.add_all(records)
+            else:
+                for each in records:
+                    writer.add(each)
+        writer.close()
+        files = [store.get(f"{i}") for i in range(len(writer.sizes))]
+        found.append((files, writer.sizes, writer.files, writer.offsets, writer.skips))
+    assert found[0] == found[1]
+
+
 @pytest.mark.nth(2)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @settings(max_examples=25, deadline=None)

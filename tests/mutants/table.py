@@ -14,6 +14,7 @@ READ_LOG, PARTS = "commit/reading.py", "commit/parts.py"
 UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
 WITHIN = "storage/within.py"
+SENDING = "storage/sending.py"
 WINDOW, MESSAGE, CONNECTION, S3_LISTING = "storage/window.py", "storage/message.py", "storage/connection.py", "storage/s3/listing.py"
 ATTEMPT, FILES, READING, JOBS, ROUNDS = (
     "engine/attempt.py",
@@ -246,9 +247,10 @@ MUTANTS = (
     m("ambiguous_loses: taken, so another has won", PROTOCOL, "    there = get_manifest(store, job, task.task)\n", "    return False\n    there = get_manifest(store, job, task.task)\n"),
     m("no answer, so the attempt's output is deleted", ATTEMPT, "            if not put_manifest(store, job, done):\n",
       "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                won = False\n            if not won:\n"),
-    m("manifest before segment", ATTEMPT, "        if name and segment:\n",
-      "        put_manifest(self.store, head.job, done)\n        if name and segment:\n"),
-    m("the segment is not written", ATTEMPT, "            self.store.put(name, segment)\n", "            pass\n"),
+    m("manifest before segment", ATTEMPT, "        at_once(*(partial(",
+      "        put_manifest(self.store, head.job, done)\n        at_once(*(partial("),
+    m("the segment is not written", ATTEMPT, "((aside, quarantined), (name, segment))", "((aside, quarantined),)"),
+    m("a task goes on though its segment could not be written", "storage/base.py", "        each.result()\n", "        each.exception()\n", first="tests/storage/test_storage.py"),
     m("loser_deletes_segment", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.output.abort()\n",
       "            put_manifest(store, job, done)\n            there = get_manifest(store, job, task)\n            if there is None or there.attempt != one.id:\n"
       "                one.output.abort()\n                store.remove(names.segment(job, task, one.id))\n"),
@@ -691,6 +693,22 @@ MUTANTS = (
     m("of two lengths the first one holds", MESSAGE, "> 1) or not text", "> 9) or not text", first="tests/storage/test_message.py"),
     m("a chunk may be longer than it says", MESSAGE, '                    raise HTTPException("a chunk of another length")\n', "                    pass\n", first="tests/storage/test_message.py"),
     m("a request that a kept connection did not take has failed", CONNECTION, "if self._fresh or self._incoming.begun or", "if True or", first="tests/storage/test_wire.py"),
+    m("an answer that all is well counts before the end of a body", CONNECTION, "if self._unsent and incoming.status < 300:", "if False:", first="tests/storage/test_wire.py"),
+    m("a connection is kept in the middle of a body", CONNECTION, "if incoming.keeps and not self._unsent and", "if incoming.keeps and", first="tests/storage/test_wire.py"),
+    m("a body that a thin line takes slowly has failed", CONNECTION, "elif self._queued and (left", "elif False and (left", first="tests/storage/test_wire.py"),
+    m("pieces fill the memory", SENDING, "while self._held and self._held + size > BUDGET:", "while False:", first="tests/storage/test_sending.py"),
+    m("a piece comes after its upload was given up", SENDING, "            self._bell.ring()\n        self._wait(parcels)", "            self._bell.ring()", first="tests/storage/test_sending.py"),
+    m("what is given up is begun all the same", SENDING, "parcel.dropped = True", "pass", first="tests/storage/test_sending.py"),
+    m("an upload goes on in a fork", SENDING, "if self.process != os.getpid():\n            raise", "if False:\n            raise", first="tests/storage/test_sending.py"),
+    m("a piece that fails for the moment is not there, and nobody hears of it", SENDING, "            if pausing is None:\n", "            if True:\n", first="tests/storage/test_sending.py"),
+    m("an error of a piece is its etag", SENDING, "if parcel.error is not None:", "if False:", first="tests/storage/test_sending.py"),
+    m("the thread dies unseen", SENDING, "                    self._ended(parcel, error=e)", "                    pass", first="tests/storage/test_sending.py"),
+    m("pieces are listed in the order in which they came", "storage/objects.py", "self._answers.append(self._sending.result(self._sent.popleft()))", "self._answers.append(self._sending.result(self._sent.pop()))", first="tests/storage/test_sending.py"),
+    m("a part without an etag is there", "storage/s3/read.py", "if answer.status == 200 and (etag", "if answer.status < 600 and (etag", first="tests/storage/test_sending.py"),
+    m("a block that was refused is there", "storage/azure/read.py", "if answer.status == 201:", "if answer.status:", first="tests/storage/test_sending.py"),
+    m("a run goes on where another object ends", "planning/pack.py", "(before.object, before.row + before.rows) == (run.object, run.row)", "before.row + before.rows == run.row", first="tests/planning/test_planners.py"),
+    m("the rows of one row group are those of the next", "planning/pack.py", "if known is None or known[0] != number:", "if known is None:", first="tests/planning/test_planners.py"),
+    m("records that are written together all begin where the first one does", "formats/lines.py", "accumulate(sizes[:-1], initial=self._size)", "[self._size] * len(records)", first="tests/formats/test_formats.py"),
     m("the service is told the password of the proxy", "storage/place.py", "        if not self.secure:\n            self.before", "        if True:\n            self.before", first="tests/storage/test_wire.py"),
     m("an address may hold another header", "storage/place.py", "return text.isascii() and text.isprintable() and", "return", first="tests/storage/test_wire.py"),
     m("a page that goes on without saying where is the last one", S3_LISTING, 'take("NextContinuationToken")', 'take("NextContinuationToken", "")', first="tests/storage/test_s3_listing.py"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import uuid
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +20,11 @@ from checker import check, look, tree, unchanged, with_newline
 from gathering import documents, gather, refused, write
 from gathering import look as plan
 from quire.errors import RefusedError
+from quire.formats.parquet import OwnParquet
 from quire.planning.hashing import java_hashes, parts_of
-from quire.planning.listing import MANY_OF_ROWS, Cut, TaskRun
-from quire.planning.pack import pack
+from quire.planning.listing import MANY_OF_ROWS, PLAN, Cut, TaskRun
+from quire.planning.pack import pack, read_rows
+from quire.storage import connect
 
 COMPRESSIONS = ["none", "gzip", "zstd"]
 
@@ -270,3 +275,29 @@ def test_very_many_small_files_have_a_task_for_each_core_although_their_output_i
     assert len(pack(apart, cut, 1.0, ["a"], cores)) == 2
     small = dataclasses.replace(cut, target=10_000)
     assert len(pack(runs, small, 1.0, ["a"], cores)) == len(pack(runs, small, 1.0, ["a"]))
+
+
+@given(st.data())
+def test_the_rows_of_a_tasks_runs_come_in_their_order_and_each_row_group_is_read_once_in_a_row(data: st.DataObject) -> None:
+    """Two objects of three row groups each; runs that follow one another, overlap a group's end, go back, or lie apart."""
+    store = connect(f"memory://{uuid.uuid4().hex}")
+    held = dict[str, list[str]]()
+    for name in ("a", "b"):
+        held[name] = [f"{name}{i}" for i in range(30)]
+        sink = pa.BufferOutputStream()
+        columns = {f.name: held[name] if f.name == "path" else ["v"] * 30 if f.type == pa.string() else [1] * 30 for f in PLAN}
+        pq.write_table(pa.table(columns, PLAN), sink, row_group_size=10)
+        store.put(name, sink.getvalue().to_pybytes())
+    run = st.tuples(st.sampled_from("ab"), st.integers(0, 29), st.integers(1, 15))
+    runs = [TaskRun("", 0, name, 0, at, min(n, 30 - at), 1) for name, at, n in data.draw(st.lists(run, max_size=8))]
+    if data.draw(st.booleans()):  # as the planner cuts an object
+        runs = [TaskRun("", 0, name, 0, at, 6, 1) for name in "ab" for at in range(0, 30, 6)]
+    read, times = OwnParquet.read, list[object]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OwnParquet, "read", lambda self, columns, groups: times.append(groups) or read(self, columns, groups))
+        tables = list(read_rows(store, runs, ["path"]))
+    assert [path for t in tables for path in t.column("path").to_pylist()] == [
+        p for r in runs for p in held[r.object][r.row : r.row + r.rows]
+    ]
+    if len(runs) == 10 and {r.rows for r in runs} == {6}:
+        assert times == [[0], [1], [2]] * 2

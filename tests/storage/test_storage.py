@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from gathering import refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, UsageError
-from quire.storage import Entry, Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, below, connect, normalise
+from quire.storage import Entry, Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, at_once, bare, below, connect, normalise
 from quire.storage.base import safe
 from quire.storage.local import LocalStore, to_os, to_text
 
@@ -334,3 +335,20 @@ def test_an_error_of_the_disk_is_one_line_with_advice(tmp_path: Path, monkeypatc
 def test_every_error_is_one_line_whatever_name_it_is_about() -> None:
     for kind in (QuireError, UsageError, StorageError):
         assert str(kind("a\nb\x1b[31m\u202e")) == r"a\nb\x1b[31m\u202e"
+
+
+def test_requests_that_go_together_all_end_before_an_error_of_any_is_heard() -> None:
+    done = list[int]()
+
+    def call(number: int) -> None:
+        time.sleep(0.01 * number)
+        done.append(number)
+        if number in (1, 3):
+            raise StorageError(f"{number} cannot be had")
+
+    with pytest.raises(StorageError, match="1 cannot be had"):
+        at_once(*(partial(call, number) for number in range(5)))
+    assert sorted(done) == [0, 1, 2, 3, 4]
+    at_once()
+    with pytest.raises(StorageError, match="3 cannot be had"):
+        at_once(partial(call, 3))
