@@ -290,6 +290,7 @@ def test_the_rows_of_a_tasks_runs_come_in_their_order_and_each_row_group_is_read
         store.put(name, sink.getvalue().to_pybytes())
     run = st.tuples(st.sampled_from("ab"), st.integers(0, 29), st.integers(1, 15))
     runs = [TaskRun("", 0, name, 0, at, min(n, 30 - at), 1) for name, at, n in data.draw(st.lists(run, max_size=8))]
+    runs += [TaskRun("", 0, "a", 0, 0, 10, 1), TaskRun("", 0, "b", 0, 10, 5, 1)]
     if data.draw(st.booleans()):  # as the planner cuts an object
         runs = [TaskRun("", 0, name, 0, at, 6, 1) for name in "ab" for at in range(0, 30, 6)]
     read, times = OwnParquet.read, list[object]()

@@ -597,13 +597,13 @@ def test_bodies_go_out_whole_one_after_the_other(certificate: Path, tls: ssl.SSL
 
 def test_who_takes_a_body_slowly_is_waited_for_as_long_as_any_of_it_goes_out() -> None:
     def slow(sock: socket.socket, _: int) -> None:
-        body_of(sock, 300_000, 0.05)
+        body_of(sock, 300_000, 0.1)
         sock.sendall(OK)
 
-    with serving(slow) as (origin, _), connections(silence=0.3) as made:
+    with serving(slow) as (origin, _), connections(silence=1.0) as made:
         began = time.monotonic()
-        assert bodies(answers(made, put(origin, bytes(12_000_000)))) == [b"12345"]
-        assert time.monotonic() - began > 1.5
+        assert bodies(answers(made, put(origin, bytes(12_000_000)), seconds=60)) == [b"12345"]
+        assert time.monotonic() - began > 3
 
 
 def test_an_answer_before_the_end_of_a_body_is_the_answer_if_it_is_a_refusal() -> None:
@@ -613,7 +613,8 @@ def test_an_answer_before_the_end_of_a_body_is_the_answer_if_it_is_a_refusal() -
         sock.recv(4096)
         if number < 2:
             sock.sendall(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % (503, 200)[number])
-            time.sleep(0.2)
+            while sock.recv(1 << 20):
+                pass  # and says nothing more: what follows would be taken for the rest of the body
             return
         well(sock, 0)
 
