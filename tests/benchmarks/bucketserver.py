@@ -88,7 +88,6 @@ class Buckets:
             self.made[path] = len(body)
         return Reply(200, b"", _HEADERS)
 
-
     def name(self, prefix: str, i: int) -> str:
         """Of an object."""
         return f"{TREE}{((i + 1) * self.folders - 1) // self.objects:04}/{i:08}" if prefix == TREE else f"{prefix}{i:08}"

@@ -61,7 +61,9 @@ def obstore_lists(job: dict[str, Any]) -> int:
     """Its pages, as Arrow's columns."""
     import obstore  # type: ignore[import-not-found]
 
-    return sum(page.num_rows for page in obstore.list(obstore_at(job["given"], "src"), f"{job['prefix']}/", chunk_size=5000, return_arrow=True))
+    return sum(
+        page.num_rows for page in obstore.list(obstore_at(job["given"], "src"), f"{job['prefix']}/", chunk_size=5000, return_arrow=True)
+    )
 
 
 def rclone_lists(job: dict[str, Any]) -> int:

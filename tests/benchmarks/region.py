@@ -139,7 +139,11 @@ def obstore_at(given: dict[str, Any], container: str) -> Any:
     if "connection_string" in given:
         found = dict(part.split("=", 1) for part in given["connection_string"].strip(";").split(";"))
         return AzureStore(
-            container, account_name=found["AccountName"], account_key=found["AccountKey"], endpoint=found["BlobEndpoint"], client_options=http
+            container,
+            account_name=found["AccountName"],
+            account_key=found["AccountKey"],
+            endpoint=found["BlobEndpoint"],
+            client_options=http,
         )
     return S3Store(
         container, access_key_id=given["key"], secret_access_key=given["secret"], endpoint=given["endpoint_url"], region="us-east-1",

@@ -669,8 +669,8 @@ MUTANTS = (
     m("what fsspec read is not looked at again", "storage/fsspec_store.py", '        self._check(request, "changed while it was read")\n        return found\n', "        return found\n", first="tests/storage/test_fsspec.py"),
     m("a directory that a server hides is empty", "storage/fsspec_store.py", "            if not self._by_url and folder and", "            if False and folder and", first="tests/storage/test_fsspec.py"),
     m("a server that fails has no file", "storage/fsspec_access.py", "            if _absent(e):\n", "            if True:\n", first="tests/storage/test_fsspec.py"),
-    m("a file without a version is taken", "planning/listing.py", "if unknown := next((e.name for e in entries if not e.version), None):", "if unknown := None:", first="tests/storage/test_fsspec.py"),
-    m("an empty blob of Azure is a file", "storage/azure/rest.py", "return any(not size and not folder for", "return False and any(not size and not folder for", first="tests/services/test_azure.py"),
+    m("a file without a version is taken", "planning/listing.py", 'if (at := pc.index(files.column("version"), "").as_py()) >= 0:', "if (at := -1) >= 0:", first="tests/storage/test_fsspec.py"),
+    m("an empty blob of Azure is a file", "storage/azure/rest.py", "return 0 in self.files.sizes or any(", "return False and any(", first="tests/services/test_azure.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/ledger/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/ledger/test_retry.py"),

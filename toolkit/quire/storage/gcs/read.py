@@ -1,16 +1,23 @@
-"""Reading many objects at once: how `window` asks Google Cloud Storage for one, on condition of its generation."""
+"""Many requests at once: how `window` asks Google Cloud Storage for an object of one generation, and `sending` sends a piece."""
 
 from __future__ import annotations
 
 import os
 
+from quire.storage import sending
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.gcs.errors import everywhere, refused, unreachable, words
 from quire.storage.gcs.rest import GcsRest
 from quire.storage.http import span, trusted
 from quire.storage.message import Answer
 from quire.storage.window import UNANSWERED, Fetch, Steps, failure
-from quire.storage.wire import Ask, Wire
+from quire.storage.wire import SILENCE, Ask, Wire
+
+
+def wire(silence: float = SILENCE) -> Wire:
+    """Connections, which believe as those of single requests do, by the variables of `requests`."""
+    own = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    return Wire(lambda: trusted(own), silence=silence)
 
 
 def opened(rest: GcsRest, root: str, url: str) -> tuple[Wire, Fetch]:
@@ -46,5 +53,18 @@ def opened(rest: GcsRest, root: str, url: str) -> tuple[Wire, Fetch]:
         error = refused(what, status, answer.headers, answer.body, account.host, rest.bucket)
         return failure(what, error, busy=status in (429, 503), everywhere=everywhere(status, said))
 
-    own = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True  # as for single requests
-    return Wire(lambda: trusted(own)), fetch
+    return wire(), fetch
+
+
+def staged(rest: GcsRest, target: str, piece: bytes | memoryview, what: str) -> sending.Steps:
+    """Insert a piece of an object; `what` is like 'cannot write gs://bucket/x'."""
+    account = rest.account
+    given = {"Content-Type": "application/octet-stream", **account.authorization()}
+    try:
+        answer = yield Ask("POST", account.origin, target, "".join(f"{name}: {value}\r\n" for name, value in given.items()), 0, piece)
+    except UNANSWERED as e:
+        raise unreachable(what, account.host, e) from None
+    if answer.status in (200, 201):
+        return None
+    error = refused(what, answer.status, answer.headers, answer.body, account.host, rest.bucket)
+    raise failure(what, error, busy=answer.status in (429, 503), everywhere=True)

@@ -19,10 +19,12 @@ from quire.storage import slices, window
 from quire.storage.base import LARGEST, Content, Entry, Folder, ReadRequest, Trouble, fits, leaves_room, too_long
 from quire.storage.gcs import read as gcs_read
 from quire.storage.gcs.account import account, normalise, parts
-from quire.storage.gcs.rest import GcsResponse, GcsRest, described
+from quire.storage.gcs.rest import TIMEOUTS, GcsResponse, GcsRest, described
 from quire.storage.gcs.upload import OVERHEAD, TOGETHER, GcsUpload, Pieces, owner
 from quire.storage.objects import DELETING, Objects
 from quire.storage.retry import again
+from quire.storage.sending import Begin
+from quire.storage.wire import Wire
 
 __all__ = ["GcsStore", "normalise", "opened"]
 
@@ -156,12 +158,16 @@ class GcsStore(Objects):
     def _piece(self, name: str, upload: str, level: int, number: int) -> str:
         return f"{self._hidden}{name}/{upload}/{level}-{number:05}"
 
-    def stage(self, name: str, upload: str, number: int, data: bytes) -> None:
-        """Send one piece; the same piece again does no harm."""
+    def stage(self, name: str, upload: str, number: int, data: bytes | memoryview) -> Begin:
+        """How one piece is sent; the same piece again does no harm."""
         key = self._piece(name, upload, 0, number)
         if len(key.encode()) > LONGEST:
             raise StorageError(f"cannot write {self.shown(name)[:200]}…: with its pieces' its name is too long. Choose a shorter one.")
-        self._insert(name, key, data)
+        target = self.rest.target("", {"uploadType": "media", "name": key, "fields": "generation"}, before="/upload")
+        return partial(gcs_read.staged, self.rest, target, data, f"cannot write {self.shown(name)}")
+
+    def _wire(self) -> Wire:
+        return gcs_read.wire(TIMEOUTS[1])
 
     def compose(self, name: str, pieces: Pieces, *, absent: bool) -> bool:
         """Let pieces become their object, and delete them; False: they are gone, and it is not there. `absent`: nothing is replaced."""

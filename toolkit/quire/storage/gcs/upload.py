@@ -18,6 +18,7 @@ from quire.errors import StorageError
 from quire.storage.base import not_a_handle
 from quire.storage.objects import PiecewiseUpload
 from quire.storage.retry import again
+from quire.storage.sending import Begin
 
 if TYPE_CHECKING:
     from quire.storage.gcs.store import GcsStore
@@ -73,12 +74,12 @@ class GcsUpload(PiecewiseUpload):
     def _length(self) -> int:
         return PIECE
 
-    def _piece(self, piece: bytes) -> None:
+    def _piece(self, piece: bytes | memoryview) -> None:
         self._size += len(piece)
         super()._piece(piece)
 
-    def _deliver(self, number: int, piece: bytes) -> None:
-        again(lambda: self.store.stage(self.name, self._upload, number, piece))
+    def _deliver(self, number: int, piece: bytes | memoryview) -> Begin:
+        return self.store.stage(self.name, self._upload, number, piece)
 
     def close(self) -> None:
         if self.commit and not self._number:
