@@ -531,7 +531,7 @@ def test_what_the_pages_say_exists() -> None:
         assert any(option in p.opts for c in every().values() for p in c.params) or option == "--help"
     names = set(re.findall(r"`?quire\.([A-Za-z_.]+)[(`]", described))
     assert {"consolidate", "plan", "process", "load", "read", "Ledger", "recover", "skew.check"} <= names
-    for name in names - {"stores", "committers", "indexes"}:  # the groups of entry points
+    for name in names - {"stores", "committers", "events", "indexes"}:  # the groups of entry points
         assert pkgutil.resolve_name(f"quire.{name}") is not None
 
 

@@ -70,6 +70,17 @@ def test_a_log_that_was_lost_after_a_checkpoint_is_said(tmp_path: Path) -> None:
     with refused(FormatError, 2, "entries are gone", f"ends with entry {ends}"):
         gather(source, dest)
     shutil.rmtree(dest / names.LOG)
+    with refused(FormatError, 2, "entries are gone", f"ends with entry {ends}"):
+        gather(source, dest)
+
+
+@pytest.mark.parametrize("more", [{}, {"b.txt": b"two\n"}], ids=["nothing new", "a new file"])
+def test_a_log_that_was_lost_with_all_that_a_checkpoint_has_merged_is_said(tmp_path: Path, more: dict[str, bytes]) -> None:
+    source, dest = write(tmp_path / "in", {"a.txt": b"one\n"}), tmp_path / "out"
+    gather(source, dest)
+    quire.Ledger(dest).checkpoint(spark=quire.LocalRunner())
+    shutil.rmtree(dest / names.LOG)
+    write(source, more)
     with refused(FormatError, 2, f"{names.entry(1)} is gone"):
         gather(source, dest)
 

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
-from pyftpdlib.authorizers import DummyAuthorizer
-from pyftpdlib.handlers import FTPHandler
-from pyftpdlib.servers import ThreadedFTPServer
+
+with warnings.catch_warnings():  # Python 3.11 says so of its own asyncore, which is a package of its own from 3.12 on
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from pyftpdlib.authorizers import DummyAuthorizer
+    from pyftpdlib.handlers import FTPHandler
+    from pyftpdlib.servers import ThreadedFTPServer
 
 USER, PASSWORD = "tests", "of-tests-alone"
 

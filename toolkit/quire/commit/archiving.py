@@ -50,7 +50,7 @@ def move(log: Log, goes_on: Callable[[], bool] = lambda: True) -> int:
 
 def sweep(log: Log) -> int:
     """Delete the entries that are archived, and what was put in their places since; how many. FormatError where the archive lacks one."""
-    head = log.archive.head
+    head = log.archive.look()
     found = log.store.scan(names.LOG, until=names.entry(head + 1).rpartition("/")[2]) if head else ()
     gone = {item.name: number for item in found if isinstance(item, Entry) and 0 < (number := names.number_of(item.name)) <= head}
     for last in {archive.last_of(number) for number in gone.values()}:

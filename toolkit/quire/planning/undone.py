@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from quire.coverage.antijoin import remaining
 from quire.planning.changes import Policy, decide
 from quire.planning.deleted import Blind
-from quire.planning.listing import Listed, Listing, _chunks, _identified, _named, _table, _taker
+from quire.planning.listing import Listed, Listing, _chunks, _columns, _identified, _named, _table, _taker
 from quire.planning.pieces import Piece
-from quire.storage import Entry, connect
+from quire.storage import Files, connect
 
 COLUMNS = ["path", "start", "length", "size", "version", "modified"]  # of a plan, of a listing
 SPLITS = pa.schema(
@@ -54,14 +54,14 @@ def unsettled(listing: Listing, piece: Piece) -> tuple[list[str], int]:
     takes, prefix = _taker(root, listing.selection, found, listing.dest, piece.root), len(root.url.rstrip("/")) + 1
     needs = tuple(dict.fromkeys((*policy.needs, *replace(policy, supersede=True).needs)))
     if piece.names:
-        chunks: Iterator[list[Entry]] = iter([sorted(_named(listing, piece, found, takes, later))])
+        chunks: Iterator[pa.Table] = iter([_columns(Files.of(sorted(_named(listing, piece, found, takes, later))))])
     else:
         chunks = _chunks(listing, piece, found, Blind(root, listing.selection, piece))
     for listed in chunks:
-        entries, _ = _identified(root, listed, found)
-        if not entries:
+        files, _ = _identified(root, listed, found)
+        if not files.num_rows:
             continue
-        left = remaining(_table(root.url, entries), listing.fold, dest, needs)
+        left = remaining(_table(root.url, files), listing.fold, dest, needs)
         again = [decide(left.known, replace(policy, supersede=each), root.store, root.url).again for each in (False, True)]
         paths = {*left.files.column("path").to_pylist(), *(row["path"] for rows in again for row in rows)}
         later += sorted(path[prefix:] for path in paths)

@@ -82,6 +82,8 @@ def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", stora
     """
     quiet = seconds(min_age, "min_age")
     store = connect(canonical(url, storage_options), storage_options)
+    if not (store.can_rename or store.can_upload):
+        store.check_writable()  # what is a source alone says why
     folders = tuple(leftovers.folders(store))
     waiting = leftovers.uploads(store)
     if waiting.unseen:
