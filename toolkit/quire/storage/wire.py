@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import selectors
 import ssl
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -77,7 +78,10 @@ class Wire:
                 raise ValueError("not a target of http")
             length = "" if ask.body is None else f"Content-Length: {len(ask.body)}\r\n"
             head = f"{method} {place.before}{target} HTTP/1.1\r\nHost: {place.netloc}\r\n{place.more}{ask.headers}{length}\r\n"
-            self._begin(Flying(token, place, head.encode("latin-1"), ask.body or b"", ask.most, bodiless=method == "HEAD"))
+            sent = head.encode("latin-1")
+            if ask.body is not None:
+                sys.audit("http.client.send", self, sent)  # as the standard library's client tells whoever audits what leaves a process
+            self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD"))
         except (OSError, HTTPException, ValueError) as e:
             self.done.append((token, e))
 
