@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -716,6 +717,19 @@ def test_fewer_segments_are_enough_where_the_last_one_is_old(monkeypatch: pytest
         later = 3700.0 * (i == 6)
         quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
     assert [names.checkpoint_of_head(h)[0] for h in heads()] == [6, 14], "after three commits, and after four more when it was old"  # type: ignore[index]
+
+
+def test_one_that_does_not_say_when_it_was_written_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SOON", 1)
+    memory.MemoryStore("memory://many").put("0.txt", b"line 0\n")
+    quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    (head,) = heads()
+    found = checkpoints.newest(store())
+    assert found is not None
+    store().put(head, encode(msgspec.structs.replace(found, time="soon")))
+    memory.MemoryStore("memory://many").put("1.txt", b"line 1\n")
+    quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    assert len(heads()) == 2
 
 
 @pytest.mark.parametrize("among", [False, True])

@@ -541,3 +541,17 @@ def test_keys_that_are_damaged_or_gone_are_said_and_nothing_is_loaded(kafka: Moc
     assert len(kept(tmp_path)) == 1
     path.write_bytes(data)
     assert only(kafka, name, tmp_path).duplicates == 1
+
+
+def test_keys_that_a_process_holds_are_read_with_the_store_of_the_task_that_asks(tmp_path: Path) -> None:
+    """The credentials of the store by which they were first read may have expired since."""
+    known_keys._HELD.clear()
+    first, second = there(tmp_path), there(tmp_path)
+    rows = known_keys.rows_of(printed((1, 1, 0)), np.arange(1), 0)
+    keys.put(first, "_quire/ledger/1.keys", rows, [("path", "version")])
+    window = keys.Window("key", 10, (KeyRun("_quire/ledger/1.keys", 1, "key", 0, 1, 0),), Uncovered())
+    try:
+        assert known_keys.held(first, window).objects[0].store is first
+        assert known_keys.held(second, window).objects[0].store is second
+    finally:
+        known_keys._HELD.clear()

@@ -57,7 +57,10 @@ def due(log: Log) -> bool:
 
 
 def _old(base: Checkpoint | None) -> bool:
-    return base is None or time.time() - datetime.fromisoformat(base.time).timestamp() > AGE
+    try:
+        return base is None or time.time() - datetime.fromisoformat(base.time).timestamp() > AGE
+    except (ValueError, OverflowError):
+        return True  # it does not say when it was written
 
 
 def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str], object]) -> None:

@@ -164,6 +164,8 @@ def held(store: Store, window: Window) -> KnownKeys:
     found = _HELD.pop(key, None)
     if found is None or not found.names.keys() <= wanted:
         found = KnownKeys()
+    for one in found.objects:
+        one.store = store  # of the task that asks now: the credentials of an earlier one may have expired
     found.add(store, window)  # what fails half-way is not held
     _HELD[key] = found
     while len(_HELD) > 1 and sum(each.size for each in [*_HELD.values()]) > MOST:
