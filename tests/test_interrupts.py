@@ -241,3 +241,29 @@ def test_an_interrupt_ends_the_job_on_spark_wherever_it_meets_the_caller(tmp_pat
             time.sleep(0.1)
         assert not jobs.getActiveJobsIds()
     assert spark.range(3).count() == 3
+
+
+def test_an_interrupt_closes_the_connection_that_it_met_and_no_other(spark: SparkSession) -> None:
+    """py4j has the JVM close all, once the call that was interrupted is over there: a later call, or another thread's, would fail."""
+    assert spark._jvm is not None
+    thread, asked, told = spark._jvm.java.lang.Thread, threading.Semaphore(0), list[int]()
+
+    def other() -> None:
+        for _ in range(2):
+            asked.acquire()
+            told.append(thread.currentThread().getId())
+
+    beside = threading.Thread(target=other)
+    beside.start()
+    asked.release()
+    while not told:
+        time.sleep(0.01)
+    threading.Timer(0.3, signal.pthread_kill, (OURS.ident, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        thread.sleep(1500)
+    mine, until = thread.currentThread().getId(), time.monotonic() + 2
+    while time.monotonic() < until:
+        assert thread.currentThread().getId() == mine
+    asked.release()
+    beside.join()
+    assert told[0] == told[1]

@@ -22,6 +22,7 @@ from quire.errors import QuireError, UsageError, scrub
 from quire.spark.java import Java, private_temp
 
 if TYPE_CHECKING:
+    from py4j.clientserver import ClientServerConnection
     from pyspark import SparkContext
 
 GIB = 1 << 30
@@ -157,6 +158,8 @@ def make_interruptible(context: SparkContext) -> None:
     if interrupts.origin(signal.getsignal(signal.SIGINT)) != "pyspark":
         return  # not in the main thread, or someone else has a say
 
+    from py4j import clientserver
+
     def cancel() -> None:
         with contextlib.suppress(Exception):  # the session has ended
             context.cancelAllJobs()
@@ -168,8 +171,20 @@ def make_interruptible(context: SparkContext) -> None:
         raise KeyboardInterrupt
 
     interrupts.handle(interrupt)
+    clientserver.ClientServerConnection.shutdown_socket = _let_go
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_news)
+
+
+def _let_go(connection: ClientServerConnection, port: int, _java_port: int) -> None:
+    """Close the connection that Ctrl-C met, which is the one of that `port` here; the idle ones of other threads stay.
+
+    py4j's own way asks the JVM to, once that call is over there, and the JVM then closes all connections: also the one of the next call.
+    """
+    if connection.socket is not None and connection.socket.getsockname()[1] != port:
+        connection.java_client.deque.appendleft(connection)  # from whose other end it was taken
+    else:
+        connection.close()
 
 
 def _is_news(record: logging.LogRecord) -> bool:
