@@ -76,6 +76,26 @@ def arrow(source: Path, out: Path) -> None:
     ds.write_dataset(rows.scanner(), str(out), format="parquet", file_options=options, max_rows_per_group=1 << 20)
 
 
+def linked(source: Path, out: Path) -> None:
+    """The same files in one directory, which becomes the table: that takes no time of the measure."""
+    out.mkdir()
+    for path in source.glob("*/*.parquet"):
+        (out / path.name).hardlink_to(path)
+
+
+def delta(_source: Path, out: Path) -> Mapping[str, float]:
+    """The files become a Delta table, then OPTIMIZE of delta-rs, which leaves the small ones where they are until somebody calls vacuum."""
+    from deltalake import DeltaTable, WriterProperties, convert_to_deltalake
+
+    convert_to_deltalake(str(out))
+    started = time.monotonic()
+    found = DeltaTable(str(out)).optimize.compact(
+        target_size=128 << 20, max_concurrent_tasks=CORES, writer_properties=WriterProperties(compression="ZSTD")
+    )
+    assert found["numFilesAdded"], found
+    return {"optimize_alone": round(time.monotonic() - started, 2)}
+
+
 def spark_text(spark: Any, source: Path, out: Path) -> None:
     """As users write it."""
     spark.read.option("recursiveFileLookup", "true").text(str(source)).coalesce(2 * CORES).write.text(str(out))
@@ -111,10 +131,10 @@ def duck_text(source: Path, out: Path) -> None:
     connection.execute(f"copy (select * from {reads}) to '{out}' (format parquet, compression zstd, file_size_bytes '128MB')")
 
 
-QUIRE = "quire"
-OTHERS: dict[str, dict[str, Callable[..., None]]] = {
+QUIRE, DELTA = "quire", "Delta, convert and OPTIMIZE (delta-rs)"
+OTHERS: dict[str, dict[str, Callable[..., Mapping[str, float] | None]]] = {
     "gzip": {"Spark text().coalesce().write": spark_text, "find + zcat": zcat},
-    "parquet": {"Spark parquet().coalesce().write": spark_parquet, "DuckDB COPY": duck, "pyarrow dataset": arrow},
+    "parquet": {"Spark parquet().coalesce().write": spark_parquet, "DuckDB COPY": duck, "pyarrow dataset": arrow, DELTA: delta},
     "jsonl": {"Spark json().coalesce().write": spark_jsonl, "DuckDB COPY": duck_text},
     "csv": {"Spark csv().coalesce().write": spark_csv, "DuckDB COPY": duck_text},
 }
@@ -201,6 +221,9 @@ def measure_long(source: Path, out: Path, files: int) -> Mapping[str, float]:
 def measure(kind: str, way: str, source: Path, out: Path, files: int) -> Mapping[str, float]:
     """One way, once."""
     spark = session() if way.startswith(WITH_SPARK) else None
+    if way == DELTA:
+        linked(source, out)
+    more: Mapping[str, float] | None = None
     started, cpu = time.monotonic(), cpu_seconds()
     if way == QUIRE:
         import quire
@@ -209,14 +232,23 @@ def measure(kind: str, way: str, source: Path, out: Path, files: int) -> Mapping
         report = quire.consolidate(str(source), str(out), transform=transform, target_size=TARGET, spark=spark, progress=False)
         assert (report.files, report.quarantined_count) == (files, 0), report
     else:
-        OTHERS[kind][way](*((spark, source, out) if spark else (source, out)))
+        more = OTHERS[kind][way](*((spark, source, out) if spark else (source, out)))
     took, cpu = time.monotonic() - started, cpu_seconds() - cpu
+    if way == DELTA:
+        _vacuum(out)
     return {
         "seconds": round(took, 2),
         "cpu": round(cpu, 1),
         "bytes": out.stat().st_size if out.is_file() else data_bytes(out),
         "rows": _rows(kind, out),
+        **(more or {}),
     }
+
+
+def _vacuum(out: Path) -> None:
+    from deltalake import DeltaTable
+
+    DeltaTable(str(out)).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
 def _rows(kind: str, out: Path) -> int:

@@ -167,6 +167,7 @@ class Inspector(Panel):
 
     def shows(self, name: str, words: str | re.Pattern[str], timeout: int = LATER) -> None:
         expect(self.part(name)).to_contain_text(words, timeout=timeout)
+        expect(self.part(name)).to_be_visible()  # words come before what hides them goes, and Tab passes over what is hidden
 
     def focused(self) -> str:
         found: str = self.page.evaluate("() => document.activeElement.textContent.trim()")
