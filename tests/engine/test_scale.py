@@ -51,11 +51,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found = Counter[str]()
     kind = {"GET": "read", "PUT": "write", "HEAD": "look", "DELETE": "delete"}
     send, ask = azure_rest.BlobRest.send, azure_read._BlobReader._ask
-    opened, staged = azure_read.opened, azure_read.staged
+    opened, staged, page = azure_read.opened, azure_read.staged, azure_rest.BlobRest._page
 
-    def sent(self: Any, method: str, what: str, path: str = "", query: Any = None, *more: Any, **named: Any) -> Any:
-        found["list" if (query or {}).get("comp") == "list" else kind[method]] += 1
-        return send(self, method, what, path, query, *more, **named)
+    def sent(self: Any, method: str, *more: Any, **named: Any) -> Any:
+        found[kind[method]] += 1
+        return send(self, method, *more, **named)
+
+    def listed(self: Any, *more: Any, **named: Any) -> Any:
+        found["list"] += 1
+        return page(self, *more, **named)
 
     def read(self: Any, method: str, *more: Any) -> Any:
         found[kind[method]] += 1
@@ -71,6 +75,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(azure_read, "staged", staging)
     monkeypatch.setattr(azure_rest.BlobRest, "send", sent)
+    monkeypatch.setattr(azure_rest.BlobRest, "_page", listed)
     monkeypatch.setattr(azure_read._BlobReader, "_ask", read)
     monkeypatch.setattr(azure_read, "opened", opening)
     return found

@@ -357,13 +357,13 @@ def test_metadata_are_asked_for_from_the_first_page_on_that_has_an_empty_blob(
         sdk.get_blob_client(f"{path}/d/{number}").upload_blob(b"" if number == marked else b"1", overwrite=True, **more)
     files = [f"d/{number}" for number in range(10) if number != marked]
     monkeypatch.setattr("quire.storage.azure.rest.PAGE", 2)
-    asked, send = list[dict[str, str]](), store.rest.send  # type: ignore[attr-defined]
+    asked, page = list[dict[str, str]](), store.rest._page  # type: ignore[attr-defined]
 
-    def noted(method: str, what: str, name: str = "", query: Any = None, *args: Any, **more: Any) -> Any:
-        asked.append(dict(query or {}))
-        return send(method, what, name, query, *args, **more)
+    def noted(what: str, query: Any, *args: Any, **more: Any) -> Any:
+        asked.append(dict(query))
+        return page(what, query, *args, **more)
 
-    monkeypatch.setattr(store.rest, "send", noted)  # type: ignore[attr-defined]
+    monkeypatch.setattr(store.rest, "_page", noted)  # type: ignore[attr-defined]
     assert [entry.name for entry in store.walk()] == files
     with_metadata = ["include" in query for query in asked if query.get("comp") == "list"]
     if marked is None:

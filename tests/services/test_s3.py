@@ -19,6 +19,7 @@ from botocore.awsrequest import AWSRequest
 from gathering import gather, refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, TransientError, UsageError
 from quire.storage import Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, connect, normalise, retry, window
+from quire.storage.s3 import listing as s3_listing
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3 import upload as s3_upload
 from quire.storage.s3.account import S3Account, account
@@ -381,18 +382,17 @@ def test_a_page_that_fails_is_asked_for_again(root: str, moto: str, monkeypatch:
     store = bare(root, s3.options(moto))
     for i in range(5):
         store.put(f"{i}", b"")
-    client, broken, pages = s3.client(moto), [2, 3], list[str]()
-    real = client.list_objects_v2
+    broken, pages, from_ = [2, 3], list[str](), s3_listing._from
+    monkeypatch.setattr(s3_listing, "_from", lambda token, wanted: from_(token, {**wanted, "max-keys": "2"}))
 
-    def listed(**kwargs: Any) -> Any:
-        pages.append(kwargs.get("ContinuationToken", ""))
-        if len(pages) in broken:
-            raise TimeoutError
-        return real(**kwargs, MaxKeys=2)
+    def says(asked: Asked) -> Says | None:
+        if "list-type=2" not in asked.target:
+            return None
+        pages.append(asked.target.partition("continuation-token=")[2].partition("&")[0])
+        return (0, {}, b"") if len(pages) in broken else None
 
-    monkeypatch.setattr(client, "list_objects_v2", listed)
-    monkeypatch.setattr(account(s3.options(moto)), "client", lambda: client)
-    assert [e.name for e in store.walk()] == ["0", "1", "2", "3", "4"]
+    with between(moto, says) as (endpoint, _):
+        assert [e.name for e in bare(root, s3.options(endpoint)).walk()] == ["0", "1", "2", "3", "4"]
     assert len(pages) == 5
     assert pages[1] == pages[2] == pages[3]
 

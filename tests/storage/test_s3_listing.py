@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from xml.sax.saxutils import escape
 
 import pytest
 
+from quire.errors import TransientError
+from quire.storage import retry
 from quire.storage.base import Entry
-from quire.storage.s3.listing import S3Page, moment, pages, parsed
+from quire.storage.s3.listing import S3Page, following, moment, parsed
 
 NS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
@@ -121,16 +124,65 @@ def test_times_are_whole_seconds_or_not_known(text: str, seconds: int) -> None:
     assert moment(text) == seconds * 10**9
 
 
-def test_the_next_page_is_on_its_way_while_one_is_worked_on() -> None:
-    asked = list[str]()
+def going_on(at: int, token: str, *, more: bool = True) -> bytes:
+    """A page that says where the next one begins."""
+    goes = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(token)}</NextContinuationToken>"
+    return page(an_object(str(at)), goes if more else "<IsTruncated>false</IsTruncated>")
 
-    def ask(token: str) -> S3Page:
-        asked.append(token)
-        at = int(token or 0)
-        return S3Page([Entry(str(at), 0, "", 0)], [], str(at + 1) if at < 4 else "")
 
-    given = pages(ask)
+def test_the_next_page_is_on_its_way_before_one_is_read() -> None:
+    told = list[str]()
+
+    def begin(token: str) -> Callable[[], bytes]:
+        told.append(f"ask {token}")
+        at = int(token.removeprefix("&<t") or 0)
+        return lambda: going_on(at, f"&<t{at + 1}", more=at < 4)
+
+    def read(body: bytes) -> S3Page:
+        found = parsed(body)
+        told.append(f"read {found.objects[0].name}")
+        return found
+
+    given = following(begin, read)
     next(given)
-    assert asked == [""], "whoever wants a first page alone asks for no other"
+    assert told == ["ask ", "read 0"], "whoever wants a first page alone asks for no other"
     assert [page.objects[0].name for page in given] == ["1", "2", "3", "4"]
-    assert asked == ["", "1", "2", "3", "4"]
+    assert told[2:] == ["ask &<t1", "ask &<t2", "read 1", "ask &<t3", "read 2", "ask &<t4", "read 3", "read 4"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "<IsTruncated>true</IsTruncated><Next>wrong</Next><Next>3</Next>",
+        "<IsTruncated>true</IsTruncated><!-- <Next>wrong</Next> --><Next >3</Next>",
+        "<IsTruncated> true </IsTruncated><Next>3</Next>",
+        "<IsTruncated>true</IsTruncated><Next>&#51;</Next>",
+    ],
+)
+def test_where_a_page_goes_on_is_what_its_xml_says(odd: str) -> None:
+    """However it is written: another page than the one that follows would leave names out, or give them twice."""
+    pages = {str(at or ""): going_on(at, str(at + 1), more=at < 4) for at in (0, 1, 3, 4)}
+    pages |= {"2": page(an_object("2"), odd.replace("Next", "NextContinuationToken")), "wrong": going_on(9, "", more=False)}
+
+    def begin(token: str) -> Callable[[], bytes]:
+        return lambda: pages.get(token, pages["wrong"])
+
+    assert [found.objects[0].name for found in following(begin, parsed)] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_page_that_fails_for_the_moment_is_asked_for_again_from_where_the_one_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "pause", lambda _: None)
+    asked, failed = list[str](), set[str]()
+
+    def begin(token: str) -> Callable[[], bytes]:
+        def come() -> bytes:
+            asked.append(token)
+            if token and token not in failed:
+                failed.add(token)
+                raise TransientError("busy")
+            return going_on(int(token or 0), str(int(token or 0) + 1), more=token != "3")
+
+        return come
+
+    assert [found.objects[0].name for found in following(begin, parsed)] == ["0", "1", "2", "3"]
+    assert asked == ["", "1", "1", "2", "2", "3", "3"]

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -25,57 +25,14 @@ from quire.storage.http import trusted, unanswered
 from quire.storage.message import Answer
 from quire.storage.place import ProxyRefused
 from quire.storage.wire import Ask, Wire
+from speaking import head, serving
 
-Talk = Callable[[socket.socket, int], None]  # what happens on a connection, and how many came before it
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345"
-
-
-def head(sock: socket.socket) -> bytes:
-    """A request; nothing at the connection's end."""
-    found = bytearray()
-    while not found.endswith(b"\r\n\r\n"):
-        if not (data := sock.recv(65536)):
-            return b""
-        found += data
-    return bytes(found)
 
 
 def well(sock: socket.socket, _: int) -> None:
     while head(sock):
         sock.sendall(OK)
-
-
-@contextmanager
-def serving(talk: Talk = well, tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[socket.socket]]]:
-    """Its origin, and the connections that came so far."""
-    listening, came = socket.create_server(("127.0.0.1", 0), backlog=512), list[socket.socket]()
-
-    def one(sock: socket.socket, number: int) -> None:
-        with suppress(OSError):
-            if tls:
-                sock = came[number] = tls.wrap_socket(sock, server_side=True)
-            talk(sock, number)
-        with suppress(OSError):
-            sock.close()
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                sock, _ = listening.accept()
-                came.append(sock)
-                threading.Thread(target=one, args=(sock, len(came) - 1), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield f"http{'s' if tls else ''}://127.0.0.1:{listening.getsockname()[1]}", came
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        for sock in came:
-            with suppress(OSError):
-                sock.close()
-        thread.join()
 
 
 def asked(origin: str, most: int = 5, method: str = "GET", target: str = "/x", headers: str = "") -> Ask:
@@ -137,7 +94,7 @@ def tls(certificate: Path) -> ssl.SSLContext:
 
 # --------------------------------------------------------------------------------------------------------------- connections
 def test_a_connection_takes_one_request_after_the_other() -> None:
-    with serving() as (origin, came), connections() as made:
+    with serving(well) as (origin, came), connections() as made:
         for _ in range(20):
             assert bodies(answers(made, asked(origin), asked(origin))) == [b"12345"] * 2
         assert len(came) == 2
@@ -172,7 +129,7 @@ def test_a_kept_connection_that_breaks_at_the_request_is_replaced_once() -> None
 
 
 def test_a_connection_is_not_kept_for_longer_than_said() -> None:
-    with serving() as (origin, came), connections(keepalive=0.05) as made:
+    with serving(well) as (origin, came), connections(keepalive=0.05) as made:
         for _ in range(3):
             assert bodies(answers(made, asked(origin))) == [b"12345"]
             made.wait(0.1)
@@ -253,7 +210,7 @@ def test_a_request_that_the_other_side_does_not_read_at_once_goes_out_in_pieces(
 
 
 def test_nobody_listens() -> None:
-    with serving() as (origin, _):
+    with serving(well) as (origin, _):
         pass
     with connections() as made:
         (found,) = answers(made, asked(origin))
@@ -261,9 +218,9 @@ def test_nobody_listens() -> None:
 
 
 def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving() as (gone, _):
+    with serving(well) as (gone, _):
         pass
-    with serving() as (origin, _), connections() as made:
+    with serving(well) as (origin, _), connections() as made:
         ports, looked = [int(each.rpartition(":")[2]) for each in (gone, origin)], list[Any]()
 
         def lookup(*args: Any, **_: Any) -> Any:
@@ -287,7 +244,7 @@ def test_a_host_without_an_address_fails_each_request(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/ü", "/a\0"])
 def test_an_address_that_would_be_another_request_is_not_sent(target: str) -> None:
-    with serving() as (origin, came), connections() as made:
+    with serving(well) as (origin, came), connections() as made:
         for ask in (asked(origin, target=target), asked(f"{origin}{target[2:] or ' '}")):
             assert bodies(answers(made, ask)) == [ValueError]
         assert not came
@@ -335,7 +292,7 @@ def reading(origin: str, requests: list[ReadRequest], trust: Any = trusted) -> I
 def test_a_fork_begins_with_connections_of_its_own() -> None:
     """Also where its parent is in the middle of a reading, which goes on."""
     wanted = [ReadRequest(f"f{i}", "v", 5, 0, 5) for i in range(200)]
-    with serving() as (origin, _):
+    with serving(well) as (origin, _):
         parents = reading(origin, wanted)
         next(parents)
         if not (child := os.fork()):
@@ -346,7 +303,7 @@ def test_a_fork_begins_with_connections_of_its_own() -> None:
 
 def test_threads_read_beside_each_other() -> None:
     found = list[int]()
-    with serving() as (origin, _):
+    with serving(well) as (origin, _):
 
         def one() -> None:
             requests = [ReadRequest(f"f{i}", "v", 5, 0, 5) for i in range(300)]
@@ -393,7 +350,7 @@ def test_long_bodies_come_by_tls_too(certificate: Path, tls: ssl.SSLContext) -> 
 
 
 def test_certificates_of_nobody_and_of_another_host(certificate: Path, tls: ssl.SSLContext) -> None:
-    with serving(tls=tls) as (origin, _):
+    with serving(well, tls) as (origin, _):
         with connections() as made:
             (found,) = answers(made, asked(origin))
             assert isinstance(found, ssl.SSLCertVerificationError)
@@ -456,7 +413,7 @@ def pumped(one: socket.socket, other: socket.socket) -> None:
 
 
 def test_a_proxy_is_asked_for_what_goes_by_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving() as (origin, came), proxy() as (address, heads):
+    with serving(well) as (origin, came), proxy() as (address, heads):
         monkeypatch.setenv("http_proxy", address.replace("://", "://who:p%40ss@"))
         with connections() as made:
             assert bodies(answers(made, asked(origin))) == [b"12345"]

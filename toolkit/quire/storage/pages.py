@@ -12,19 +12,21 @@ from xml.sax.saxutils import unescape
 
 from quire.storage.base import Files
 
-_ENTITIES = {"&quot;": '"', "&apos;": "'"}
+ENTITIES = {"&quot;": '"', "&apos;": "'"}
 
 
 def split(body: bytes, tag: bytes, pattern: re.Pattern[bytes], end: bytes) -> tuple[list[tuple[bytes, ...]], bytes] | None:
     """The finds of `pattern` in each element `tag`, and the page without them, which ends with `end`; None: it is not written so."""
-    if b"&#3" in body:  # as some write quotes
+    # One byte is looked for many times faster than two of which the first stands everywhere.
+    numbered = b"#" in body
+    if numbered:  # as some write quotes
         body = body.replace(b"&#34;", b"&quot;").replace(b"&#39;", b"&apos;")
     begin, close = b"<" + tag + b">", b"</" + tag + b">"
     first, last = body.find(begin), body.rfind(close) + len(close)
     if first < 0 or last < first or not body.rstrip().endswith(end):
         return None
     # A declaration or a comment could hold what looks like an element, and XML makes one character of other ends of lines.
-    if b"<!" in body or b"&#" in body or b"\r" in body or b"\0" in body:
+    if (b"!" in body and b"<!" in body) or (numbered and b"&#" in body) or b"\r" in body or b"\0" in body:
         return None
     found: list[tuple[bytes, ...]] = pattern.findall(body, first, last)
     if not len(found) == body.count(begin) == body.count(close):
@@ -41,7 +43,7 @@ def files(found: list[tuple[bytes, ...]], moment: Callable[[str], int], decode: 
         return None
     keys = named.split("\0")
     if "&" in named:
-        keys = [unescape(key, _ENTITIES) if "&" in key else key for key in keys]
+        keys = [unescape(key, ENTITIES) if "&" in key else key for key in keys]
     if decode is not None:
         keys = [decode(key) if "%" in key or "+" in key else key for key in keys]
     at = {text: moment(text.decode()) for text in set(changed)}

@@ -123,6 +123,8 @@ def explained(what: str, said: ErrorBody, account: AzureAccount, container: str)
         return StorageError(f"{what}: {_ADVICE[said.code].format(container=container, account=account.name, host=account.host)}.")
     if said.status == 404:
         return NotFoundError(f"{what}: it is not there")
+    if said.status == 407:
+        return StorageError(f"{what}: {_UNANSWERED['proxy']}.")
     if 300 <= said.status < 400:
         return StorageError(f"{what}: {account.host} sends us elsewhere, so it is not the account's blob endpoint. Look at account_host.")
     told = f": {said.words.rstrip('.')}" if said.words else ""

@@ -1,4 +1,4 @@
-"""Single requests to Azure Blob storage, and its listings.
+"""Single requests to Azure Blob storage, and its listings, page by page on connections that stay.
 
 The service's own client takes 1 to 2 ms of processor time a request and 250 µs a listed name; these requests, and the parsing of a
 page by lxml, take a tenth of it. Its retries are not wanted here either: `retry` is the one place for them.
@@ -10,8 +10,7 @@ import calendar
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -21,11 +20,16 @@ from lxml import etree
 
 from quire.errors import StorageError, hide
 from quire.storage import pages
+from quire.storage.asking import MOST, Asked, Asking, Line, Steps
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
+from quire.storage.azure.read import wire
 from quire.storage.base import Entry, Files, instant
+from quire.storage.message import Answer
 from quire.storage.retry import again
 from quire.storage.session import Sessions
+from quire.storage.window import UNANSWERED
+from quire.storage.wire import Ask
 
 TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
 PAGE = 5000  # names, the most that the service gives at once
@@ -152,6 +156,7 @@ class BlobRest:
     def __init__(self, account: AzureAccount, container: str) -> None:
         self.account, self.container = account, container
         self._sessions = Sessions("azure", "Azure storage")
+        self._asking = Asking(lambda: wire(TIMEOUTS[1]))
 
     def send(
         self, method: str, what: str, name: str = "", query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
@@ -208,41 +213,54 @@ class BlobRest:
             "maxresults": str(min(most or PAGE, PAGE)),
         }
         query, lean = {name: value for name, value in query.items() if value}, include == "metadata"
-        headers = dict[str, str]()
-        if start:
-            beginning, seeking = {**query, "startFrom": start}, {"x-ms-version": SEEKING}
-            first = self.send("GET", what, query=beginning, headers=seeking, answers=(400,))
-            if first.status < 300:
-                query, headers = beginning, seeking
-        if not headers:
-            first = self.send("GET", what, query=query)
-        page = self._parsed(what, first.body, parse)
-        if lean and page.unsure:
-            lean, query = False, {**query, "include": "metadata"}
-            page = self._parsed(what, self.send("GET", what, query=query, headers=headers).body, parse)
-        yield page
-        if not page.marker:
-            return
+        with self._asking.line() as line:
+            headers, body = self._first(line, what, query, start)
+            query |= {"startFrom": start} if headers else {}
 
-        def more(marker: str, query: Mapping[str, str]) -> bytes:
-            return again(lambda: self.send("GET", what, query={**query, "marker": marker}, headers=headers)).body
+            def ask(marker: str = "") -> Asked:
+                return line.ask(partial(self._page, what, {**query, "marker": marker} if marker else query, headers))
 
-        pool = ThreadPoolExecutor(1, "quire-pages")
-        try:
-            coming = pool.submit(more, page.marker, query)
-            while page.marker:
-                here, body = page.marker, coming.result()
-                if early := _MARKER.search(body, max(0, len(body) - 4096)):
-                    coming = pool.submit(more, unescape(early[1].decode()), query)
+            page = self._parsed(what, body, parse)
+            if lean and page.unsure:
+                lean, query = False, {**query, "include": "metadata"}
+                page = self._parsed(what, ask()().body, parse)
+            yield page
+            here, coming = page.marker, ask(page.marker) if page.marker else None
+            while coming is not None:
+                body = again(coming).body
+                early = _MARKER.search(body, max(0, len(body) - 4096))
+                marker = unescape(early[1].decode()) if early else ""
+                coming = ask(marker) if marker else None
                 page = self._parsed(what, body, parse)
                 if lean and page.unsure:
-                    lean, query, early = False, {**query, "include": "metadata"}, None
-                    page = self._parsed(what, more(here, query), parse)
-                if page.marker and not early:
-                    coming = pool.submit(more, page.marker, query)
+                    lean, query, marker = False, {**query, "include": "metadata"}, ""
+                    page = self._parsed(what, again(ask(here)).body, parse)
+                if page.marker != marker:
+                    coming = ask(page.marker) if page.marker else None
+                here = page.marker
                 yield page
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _first(self, line: Line, what: str, query: Mapping[str, str], start: str) -> tuple[Mapping[str, str], bytes]:
+        """The first page of a listing, from `start` on where the service knows of that: then with the headers that the next ones need."""
+        if start:
+            headers = {"x-ms-version": SEEKING}
+            found = line.ask(partial(self._page, what, {**query, "startFrom": start}, headers, answers=(400,)))()
+            if found.status < 300:
+                return headers, found.body
+        return {}, line.ask(partial(self._page, what, query, {}))().body
+
+    def _page(self, what: str, query: Mapping[str, str], headers: Mapping[str, str], answers: tuple[int, ...] = ()) -> Steps:
+        """Ask for a page; the answer, if it is one, or has one of the statuses `answers`."""
+        account = self.account
+        url, signed = account.signed("GET", f"/{self.container}", query, headers)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in signed.items())
+        try:
+            answer: Answer = yield Ask("GET", account.origin, url.removeprefix(account.origin), lines, MOST)
+        except UNANSWERED as e:
+            raise unreachable(what, account, e) from None
+        if answer.status < 300 or answer.status in answers:
+            return answer
+        raise explained(what, refusal(answer.status, answer.headers, answer.body), account, self.container)
 
     def _parsed(self, what: str, body: bytes, parse: Callable[[bytes], BlobPage]) -> BlobPage:
         try:

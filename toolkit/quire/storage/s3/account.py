@@ -17,9 +17,12 @@ from urllib.parse import urlsplit
 
 from quire.errors import UsageError, choose, scrub
 from quire.packaging import install
+from quire.storage.asking import Asking
+from quire.storage.http import trusted
 from quire.storage.options import names, shared, spelled
 from quire.storage.s3.errors import explained
-from quire.storage.s3.listing import take_over
+from quire.storage.wire import SILENCE as WAITED
+from quire.storage.wire import Wire
 
 PARALLEL = 32  # connections of one client
 CONNECT, SILENCE = 10.0, 60.0  # seconds until a connection is made, and without a byte
@@ -85,6 +88,7 @@ class S3Account:
         self.of_writes: dict[str, Any] = {**(options.get("s3_additional_kwargs") or {})}
         self._lock, self._made = threading.Lock(), dict[tuple[int, str], Any]()
         self._places = dict[str, Endpoint]()
+        self.asking = Asking(lambda: self.wire(SILENCE))
         self._who: Any = None  # whom this process's last client signs for, also where a role or a token stands behind
 
     def __repr__(self) -> str:
@@ -142,25 +146,34 @@ class S3Account:
             raise explained("cannot reach S3", e, self.host, "") from e
         if service != "s3":
             return made
-        take_over(made)
+        made.meta.events.register_first("before-sign.s3.GetObject", _tell)
         if self.pays:
             made.meta.events.register("before-call.s3", _pays)
         return made
 
+    def wire(self, silence: float = WAITED) -> Wire:
+        """Connections, which believe as those of single requests do; `silence`: seconds without a byte."""
+        verify = self.kwargs.get("verify")
+        own = verify if isinstance(verify, str) else (os.environ.get("AWS_CA_BUNDLE") or True) if verify is not False else False
+        return Wire(lambda: trusted(own), silence=silence)
+
     def place(self, bucket: str) -> Endpoint:
         """Where a bucket's objects are; AWS is asked once for its region."""
-        found = self._places.get(bucket)
-        if found is None:
-            region = "" if self.endpoint else self._region(bucket)
-            client = self._client(region)
-            # Its own rules for addresses (path or host, dual stack …) make one of any key, of which what is before the key is taken.
-            client.meta.events.register_first("before-sign.s3.GetObject", _tell)
-            try:
-                client.get_object(Bucket=bucket, Key="k")
-            except _Told as e:
-                base = e.address.partition("?")[0].removesuffix("k")
-            named = client.meta.region_name
-            found = self._places[bucket] = Endpoint(base, "us-east-1" if named in (None, "aws-global") else named)
+        return self._places.get(bucket) or self.move(bucket, "" if self.endpoint else self._region(bucket))
+
+    def move(self, bucket: str, region: str) -> Endpoint:
+        """The bucket is in this region (empty: in that of the options); where its objects are from now on."""
+        client = self.client(region)
+        # Its own rules for addresses (path or host, dual stack …) make one of any key, of which what is before the key is taken.
+        _telling.on = True
+        try:
+            client.get_object(Bucket=bucket, Key="k")
+        except _Told as e:
+            base = e.address.partition("?")[0].removesuffix("k")
+        finally:
+            _telling.on = False
+        named = client.meta.region_name
+        found = self._places[bucket] = Endpoint(base, "us-east-1" if named in (None, "aws-global") else named)
         return found
 
     def _region(self, bucket: str) -> str:
@@ -185,6 +198,9 @@ class S3Account:
         return found.get_frozen_credentials()
 
 
+_telling = threading.local()
+
+
 class _Told(Exception):
     """Ends a request before it is sent."""
 
@@ -194,7 +210,8 @@ class _Told(Exception):
 
 
 def _tell(request: Any, **_: object) -> None:
-    raise _Told(str(request.url))
+    if getattr(_telling, "on", False):
+        raise _Told(str(request.url))
 
 
 def _pays(params: dict[str, Any], **_: object) -> None:

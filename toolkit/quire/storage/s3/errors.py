@@ -38,6 +38,7 @@ _OF_ONE = {
     "InvalidPart": "its pieces are not those that were uploaded. Look who wrote the log's entry",
     "InvalidPartOrder": "its pieces are not those that were uploaded. Look who wrote the log's entry",
 }
+_PROXY = "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY"
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "NoAuthTokenError")
 _PROFILES = ("ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InvalidConfigError")
 _SIGNING_IN = ("CredentialRetrievalError", "MetadataRetrievalError", "SSOError", "UnauthorizedSSOTokenError", "TokenRetrievalError")
@@ -49,6 +50,13 @@ _DENIED = ("AccessDenied", "403", "Forbidden")
 def everywhere(code: str, status: int) -> bool:
     """Whether the service would say so of every other object, too."""
     return code in _ADVICE or code in _ELSEWHERE or status == 401 or 300 <= status < 400
+
+
+def region_of(status: int, code: str, words: str, headers: Any) -> str:
+    """The region in which the bucket is instead, where a refusal says so; else nothing."""
+    if code not in _ELSEWHERE and not 300 <= status < 400:
+        return ""
+    return str(headers.get("x-amz-bucket-region") or (re.search(r"expecting '([a-z0-9-]+)'", words) or ("", ""))[1])
 
 
 def code_of(error: BaseException) -> str:
@@ -64,13 +72,15 @@ def refused(what: str, status: int, code: str, words: str, headers: Any, host: s
         told = f"{status}" if code in ("", f"{status}") else f"{status} {code}"
         return TransientError(f"{what}: {busy} ({told})", wait=seconds(headers.get("retry-after", "")))
     if code in _ELSEWHERE or 300 <= status < 400:
-        region = headers.get("x-amz-bucket-region") or (re.search(r"expecting '([a-z0-9-]+)'", words) or ("", ""))[1]
+        region = region_of(status, code, words, headers)
         told = f"is in the region {region!r}: give client_kwargs={{'region_name': {region!r}}}" if region else "is somewhere else"
         return StorageError(f"{what}: the bucket {bucket!r} {told}, or look at endpoint_url.")
     if code in _ADVICE or code in _OF_ONE:
         return StorageError(f"{what}: {(_ADVICE | _OF_ONE)[code].format(bucket=bucket, host=host)}.")
     if status == 404:
         return NotFoundError(f"{what}: it is not there")
+    if status == 407:
+        return StorageError(f"{what}: {_PROXY}.")
     if code in _DENIED or status in (401, 403):
         told = f" ({scrub(words.rstrip('.'), 150)})" if words and words not in ("Forbidden", "Access Denied") else ""
         advice = "Ask for the right, give other credentials, or requester_pays=True where the bucket wants that"
@@ -100,7 +110,7 @@ def explained(what: str, error: BaseException, host: str, bucket: str) -> Storag
         (why == "no tls", StorageError, f"{host} does not speak https. Look at endpoint_url"),
         (why == "no trust", StorageError,
          f"no trust in the certificate of {host}. Look at endpoint_url, or give client_kwargs={{'verify': file}}"),
-        (why == "proxy", StorageError, "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY"),
+        (why == "proxy", StorageError, _PROXY),
         # It would repeat the values that it does not take.
         (name == "ParamValidationError", UsageError, "an option has a value that S3's client does not take. Look at the options of S3"),
         (name in _OPTIONS, UsageError, f"{told}. Look at the options of S3"),

@@ -1,4 +1,4 @@
-"""Many requests at once: how `window` asks S3 for an object, and `sending` sends a part.
+"""Requests on connections of quire's own: how `window` asks S3 for an object, `sending` sends a part, and a listing asks for a page.
 
 The signature is AWS's version 4 (S3's reference, "Authenticating Requests: Using the Authorization Header").
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import time
+from collections.abc import Callable, Generator
 from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
@@ -17,12 +17,11 @@ from xml.sax.saxutils import unescape
 from quire.errors import StorageError
 from quire.storage import sending
 from quire.storage.base import ReadRequest, Vanished
-from quire.storage.http import span, trusted
+from quire.storage.http import span
 from quire.storage.message import Answer
 from quire.storage.s3.account import Endpoint, S3Account
-from quire.storage.s3.errors import everywhere, explained, refused
-from quire.storage.window import UNANSWERED, Fetch, Steps, failure
-from quire.storage.wire import SILENCE as WAITED
+from quire.storage.s3.errors import everywhere, explained, refused, region_of
+from quire.storage.window import Fetch, Steps, failure
 from quire.storage.wire import Ask, Wire
 
 RENEW = 60.0  # seconds after which the credentials are asked for again: whether they end soon is known there
@@ -30,15 +29,39 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class Signer:
-    """Signs requests of one place. Its key holds for a day, and all but the path's part of what is signed for a second."""
+    """Signs requests about one bucket. Its key holds for a day, and all but the path's part of what is signed for a second."""
 
-    def __init__(self, account: S3Account, place: Endpoint) -> None:
-        self.account, self.place = account, place
-        where = urlsplit(place.base)
+    def __init__(self, account: S3Account, place: Endpoint, bucket: str = "") -> None:
+        self.account, self.bucket = account, bucket
+        self._go(place)
+
+    @classmethod
+    def of(cls, account: S3Account, bucket: str, what: str) -> Signer:
+        """The one of a bucket, if requests can be signed; `what` is like 'cannot read s3://bucket/x'."""
+        try:
+            place = account.place(bucket)
+            account.credentials()
+        except StorageError:
+            raise
+        except Exception as e:  # of boto3
+            raise explained(what, e, account.host, bucket) from None
+        return cls(account, place, bucket)
+
+    def _go(self, place: Endpoint) -> None:
+        self.place, where = place, urlsplit(place.base)
         self.host, self.path = where.netloc.rpartition("@")[2], where.path
         self.origin = f"{where.scheme}://{self.host}"
         self.day, self.until, self.who, self.key = "", 0.0, None, b""
         self._at, self._lines, self._parts = -1, "", ("", "", "")
+
+    def moves(self, answer: Answer, region: str) -> bool:
+        """Whether the service says that the bucket is not in `region`, but in another one that it names: there it is asked from now on."""
+        told = region_of(answer.status, said(answer.body, "Code"), said(answer.body, "Message"), answer.headers)
+        if not told or told == region:
+            return False
+        if told != self.place.region:  # else another request has been told so before
+            self._go(self.account.move(self.bucket, told))
+        return True
 
     def headers(self, path: str, method: str = "GET", query: str = "", digest: str = _EMPTY) -> str:
         """The headers, as lines, that sign a request of this path (already quoted); the host is signed, too, and is not among them.
@@ -92,68 +115,74 @@ class Signer:
         self.key, self.day, self.until = key, day, clock + RENEW
 
 
-def wire(account: S3Account, silence: float = WAITED) -> Wire:
-    """Connections, which believe as those of single requests do."""
-    verify = account.kwargs.get("verify")
-    own = verify if isinstance(verify, str) else (os.environ.get("AWS_CA_BUNDLE") or True) if verify is not False else False
-    return Wire(lambda: trusted(own), silence=silence)
+def asked(signer: Signer, what: str, ask: Callable[[], Ask]) -> Generator[Any, Any, Answer]:
+    """The answer to a request, which is made anew where the bucket turns out to be in another region."""
+    region = signer.place.region
+    try:
+        answer: Answer = yield ask()
+        if answer.status >= 300 and signer.moves(answer, region):
+            answer = yield ask()
+    except StorageError:
+        raise
+    except Exception as e:  # of the connection, or of boto3 where credentials are renewed
+        raise explained(what, e, signer.account.host, signer.bucket) from None
+    return answer
 
 
-def opened(account: S3Account, place: Endpoint, bucket: str, root: str, url: str) -> tuple[Wire, Fetch]:
+def opened(signer: Signer, root: str, url: str) -> tuple[Wire, Fetch]:
     """Connections for one call, and how they fetch what lies below `root` (with a slash at its end, or empty)."""
-    signer = Signer(account, place)
 
     def fetch(request: ReadRequest) -> Steps:
         name, version, size, start, length = request
         if not (version.isascii() and version.isprintable()):
             raise Vanished("changed")  # no object has such a version, and in a header it would be another header
-        path = signer.path + quote(root + name, safe="/-_.~")
-        headers = f'{signer.headers(path)}If-Match: "{version}"\r\n'
-        if asked := span(size, start, length):
-            headers += f"Range: {asked}\r\n"
-        try:
-            answer = yield Ask("GET", signer.origin, path, headers, length)
-        except UNANSWERED as e:
-            raise explained(f"cannot read {url}/{name}", e, account.host, bucket) from None
+
+        def ask() -> Ask:
+            path = signer.path + quote(root + name, safe="/-_.~")
+            headers = f'{signer.headers(path)}If-Match: "{version}"\r\n'
+            if part := span(size, start, length):
+                headers += f"Range: {part}\r\n"
+            return Ask("GET", signer.origin, path, headers, length)
+
+        answer = yield from asked(signer, f"cannot read {url}/{name}", ask)
         if answer.status in (200, 206):
             return answer.body if length else b""
         raise failed(name, answer)
 
     def failed(name: str, answer: Answer) -> Exception:
-        status, code = answer.status, _said(answer.body, "Code")
+        status, code = answer.status, said(answer.body, "Code")
         if status == 412:
             return Vanished("changed")
         if status == 416:
             return Vanished("changed: it is shorter than it was")
         if status == 404 and not everywhere(code, status):
             return Vanished("vanished")
-        return _refused(f"cannot read {url}/{name}", answer, account.host, bucket, alone=True)
+        return refusal(f"cannot read {url}/{name}", answer, signer, alone=True)
 
-    return wire(account), fetch
+    return signer.account.wire(), fetch
 
 
-def part(signer: Signer, key: str, query: str, piece: bytes | memoryview, digest: str, what: str, bucket: str) -> sending.Steps:
+def part(signer: Signer, key: str, query: str, piece: bytes | memoryview, digest: str, what: str) -> sending.Steps:
     """Put a part of the object `key`, and return its etag; `what` is like 'cannot write s3://bucket/x'."""
-    path, host = signer.path + quote(key, safe="/-_.~"), signer.account.host
-    try:
-        headers = signer.headers(path, "PUT", query, digest)
-        answer = yield Ask("PUT", signer.origin, f"{path}?{query}", headers, 0, piece)
-    except StorageError:
-        raise
-    except Exception as e:  # of the connection, or of boto3 where credentials are renewed
-        raise explained(what, e, host, bucket) from None
+
+    def ask() -> Ask:
+        path = signer.path + quote(key, safe="/-_.~")
+        return Ask("PUT", signer.origin, f"{path}?{query}", signer.headers(path, "PUT", query, digest), 0, piece)
+
+    answer = yield from asked(signer, what, ask)
     if answer.status == 200 and (etag := answer.headers.get("etag", "").strip('"')):
         return etag
-    raise _refused(what, answer, host, bucket)
+    raise refusal(what, answer, signer)
 
 
-def _refused(what: str, answer: Answer, host: str, bucket: str, *, alone: bool = False) -> Exception:
-    """`alone`: an object that cannot be read is told of by itself."""
-    status, code = answer.status, _said(answer.body, "Code")
-    error = refused(what, status, code, _said(answer.body, "Message"), answer.headers, host, bucket)
+def refusal(what: str, answer: Answer, signer: Signer, *, alone: bool = False) -> Exception:
+    """The error for an answer that is a refusal; `alone`: an object that cannot be read is told of by itself."""
+    status, code = answer.status, said(answer.body, "Code")
+    error = refused(what, status, code, said(answer.body, "Message"), answer.headers, signer.account.host, signer.bucket)
     return failure(what, error, busy=status in (429, 503), everywhere=not alone or everywhere(code, status))
 
 
-def _said(body: bytes, what: str) -> str:
+def said(body: bytes, what: str) -> str:
+    """The text of an element of a refusal; empty: it has none."""
     found = re.search(rf"<{what}>([^<]{{0,1000}})</{what}>".encode(), body)
     return unescape(found[1].decode("utf-8", "replace")) if found else ""

@@ -1,7 +1,7 @@
 """S3, of AWS or of any service that speaks it and honours `If-None-Match: *` and multipart uploads.
 
-Single requests go through boto3, which tries nothing again by itself: `Retrying` does that for all stores. Many reads at once have
-connections of their own (`s3_read`). The version of an object is its etag, on which every read of many is conditioned.
+Single requests go through boto3, which tries nothing again by itself: `Retrying` does that for all stores. Many reads at once, parts
+and listings have connections of their own (`s3_read`). The version of an object is its etag, on which every read of many is conditioned.
 
 It has no rename: a copy and a delete are not a rename. An object that is long is uploaded in parts that nobody sees; `create` completes
 them when it is closed, `upload` leaves it to whoever completes the upload, in any process. Parts that nobody completes or gives up
@@ -15,7 +15,6 @@ import calendar
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
@@ -27,7 +26,8 @@ from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3.account import SILENCE, account, normalise, parts
 from quire.storage.s3.errors import code_of, explained
-from quire.storage.s3.listing import S3Page, in_columns, page_of, pages, parsed
+from quire.storage.s3.listing import S3Page, in_columns, pages, parsed
+from quire.storage.s3.read import Signer
 from quire.storage.s3.upload import Pieces, S3Upload
 from quire.storage.wire import Wire
 
@@ -98,7 +98,7 @@ class S3Store(Objects):
         return None if self._cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
-        return bool(self._listed("look up", name, Prefix=self._below(name), MaxKeys=1).objects)
+        return bool(next(self._pages(name, doing="look up", most=1)).objects)
 
     def _paged(self, operation: str, doing: str, name: str, **asked: Any) -> Iterator[Any]:
         """The pages of a listing; one that fails is asked for again, not those before it. They end where an upload is gone."""
@@ -114,19 +114,21 @@ class S3Store(Objects):
             asked |= {mark: page[f"Next{mark}"] for mark in _MARKS[operation]}
             page = again(ask)
 
-    def _listed(self, doing: str, folder: str, parse: Callable[[bytes], S3Page] = parsed, **asked: Any) -> S3Page:
-        listed = partial(self._do, "list_objects_v2", doing, folder, **asked)
-        return page_of(listed, f"cannot {doing} {self.shown(folder)}", self.account.host, parse)
-
-    def _pages(self, folder: str, parse: Callable[[bytes], S3Page] = parsed, **asked: Any) -> Iterator[S3Page]:
-        return pages(lambda token: self._listed("list", folder, parse, Prefix=self._below(folder), **_from(token, asked)))
+    def _pages(
+        self, folder: str, parse: Callable[[bytes], S3Page] = parsed, *, doing: str = "list", most: int = 0, level: bool = False,
+        start: str = "",
+    ) -> Iterator[S3Page]:  # fmt: skip
+        """The pages of what is below a directory, or of one level; `start`: a key behind which to begin."""
+        wanted = {"prefix": self._below(folder), "delimiter": "/" if level else "", "start-after": start}
+        wanted["max-keys"] = str(min(most, PAGE)) if most else ""
+        given = {name: value for name, value in wanted.items() if value}
+        return pages(self.account, self.bucket, f"cannot {doing} {self.shown(folder)}", given, parse)
 
     def _level(self, folder: str, after: str = "", most: int = 0, parse: Callable[[bytes], S3Page] = parsed) -> Iterator[Any]:
         """The pages of one level from about `after` on: the last parts of names, and what they are."""
         below, cut = self._below(folder), len(self.root)
         begin = self._in_order and slices.plain(after) and slices.just_before(after)
-        asked: dict[str, Any] = ({"MaxKeys": min(most, PAGE)} if most else {}) | ({"StartAfter": below + begin} if begin else {})
-        for page in self._pages(folder, parse, Delimiter="/", **asked):
+        for page in self._pages(folder, parse, most=most, level=True, start=below + begin if begin else ""):
             objects = ((found.name, self._entry(found)) for found in page.objects)
             yield [*slices.level(below, cut, page.prefixes, objects), *slices.columns(below, cut, page.files)]
 
@@ -186,15 +188,8 @@ class S3Store(Objects):
         return b"" if isinstance(found, str) else self._body(name, found, length)
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
-        try:
-            place = self.account.place(self.bucket)
-            if not self.account.anonymous:
-                self.account.credentials()
-        except StorageError:
-            raise
-        except Exception as e:  # of boto3
-            raise explained(f"cannot read {self.url}", e, self.account.host, self.bucket) from None
-        yield from window.read(requests, lambda: s3_read.opened(self.account, place, self.bucket, self.root, self.url), self.flight)
+        signer = Signer.of(self.account, self.bucket, f"cannot read {self.url}")
+        yield from window.read(requests, lambda: s3_read.opened(signer, self.root, self.url), self.flight)
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def put(self, name: str, data: bytes) -> None:
@@ -221,7 +216,7 @@ class S3Store(Objects):
         return str(self._do("create_multipart_upload", "write", name, Key=self._key(name), **self.account.of_writes)["UploadId"])
 
     def _wire(self) -> Wire:
-        return s3_read.wire(self.account, SILENCE)
+        return self.account.wire(SILENCE)
 
     def complete(self, name: str, handle: str) -> bool:
         pieces, key = Pieces.read(handle, self.shown(name)), self._key(name)
@@ -297,7 +292,7 @@ class S3Store(Objects):
 
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root.encode()), LONGEST)
-        self._listed("write below", "", Prefix=self.root, MaxKeys=1)
+        next(self._pages("", doing="write below", most=1))
 
     def remove_if(self, name: str, version: str) -> bool:
         """A look before, too: not every service that speaks S3 knows the condition. In a bucket with versions the object is only hidden."""
@@ -317,11 +312,6 @@ class S3Store(Objects):
 
     def remove_tree(self, folder: str) -> None:
         batches.delete_below(self._pages(folder), self._key(folder) + "/", self._batch, self._delete_surely)
-
-
-def _from(token: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The request of a listing's page: the first one, or what follows the one that gave this token."""
-    return {**{name: value for name, value in asked.items() if name != "StartAfter"}, "ContinuationToken": token} if token else asked
 
 
 def _moment(at: Any) -> int:

@@ -70,10 +70,10 @@ class S3Upload(PiecewiseUpload):
     def _deliver(self, number: int, piece: bytes | memoryview) -> Begin:
         store, what = self.store, f"cannot write {self.store.shown(self.name)}"
         if self._signer is None:
-            self._signer = Signer(store.account, store.account.place(store.bucket))
+            self._signer = Signer.of(store.account, store.bucket, what)
         query = f"partNumber={number + 1}&uploadId={quote(self._upload, safe='-_.~')}"
         digest = hashlib.sha256(piece).hexdigest()
-        return partial(part, self._signer, store.root + self.name, query, piece, digest, what, store.bucket)
+        return partial(part, self._signer, store.root + self.name, query, piece, digest, what)
 
     def close(self) -> None:
         if self.commit and not self._upload:

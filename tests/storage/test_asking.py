@@ -1,0 +1,232 @@
+"""Requests one after another, the next one on its way: connections that stay, answers that are late, and whose they are."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from quire.errors import StorageError, TransientError
+from quire.storage import asking, retry
+from quire.storage.asking import Asking, Line, Steps
+from quire.storage.http import trusted
+from quire.storage.wire import Ask, Wire
+from speaking import Talk, head, serving
+
+
+def target(sock: socket.socket) -> bytes:
+    """Of the next request; nothing at the connection's end."""
+    found = head(sock)
+    return found.split(b" ")[1] if found else b""
+
+
+def says(sock: socket.socket, body: bytes, status: bytes = b"200 OK") -> None:
+    sock.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+
+def echoes(sock: socket.socket, _: int) -> None:
+    while name := target(sock):
+        says(sock, name)
+
+
+def to(silence: float = 30.0) -> Asking:
+    return Asking(lambda: Wire(trusted, silence=silence))
+
+
+def get(line: Line, origin: str, target: str) -> asking.Asked:
+    def steps() -> Steps:
+        try:
+            answer = yield Ask("GET", origin, target, "", 1000)
+        except OSError as e:
+            raise TransientError(f"cannot list: {e}") from None
+        if answer.status != 200:
+            raise TransientError(f"status {answer.status}")
+        return answer.body
+
+    return line.ask(steps)
+
+
+def test_the_next_one_is_on_its_way_while_an_answer_is_worked_on() -> None:
+    came = list[bytes]()
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while name := target(sock):
+            came.append(name)
+            says(sock, name)
+
+    with serving(talk) as (origin, connections), to().line() as line:
+        assert get(line, origin, "/1")() == b"/1"
+        second = get(line, origin, "/2")
+        until = time.monotonic() + 10
+        while len(came) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert came == [b"/1", b"/2"], "nobody has waited for it yet"
+        assert second() == b"/2"
+        third, fourth = get(line, origin, "/3"), get(line, origin, "/4")
+        assert (fourth(), third()) == (b"/4", b"/3")
+        assert len(connections) == 2, "two at once, one after the other on the first"
+
+
+def test_connections_stay_for_whoever_asks_next_and_no_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(echoes) as (origin, connections):
+        asks = to()
+        for _ in range(5):
+            with asks.line() as line:
+                assert get(line, origin, "/x")() == b"/x"
+        assert len(connections) == 1
+        monkeypatch.setattr(asking, "KEPT", 0.0)
+        with asks.line() as line:
+            assert get(line, origin, "/x")() == b"/x"
+        assert len(connections) == 2
+
+
+def test_a_listing_that_is_left_gives_its_answer_to_nobody() -> None:
+    with serving(echoes) as (origin, connections):
+        asks = to()
+        with asks.line() as line:
+            assert get(line, origin, "/1")() == b"/1"
+            get(line, origin, "/late")
+        with asks.line() as line:
+            assert get(line, origin, "/2")() == b"/2"
+        assert len(connections) == 2
+
+
+def test_what_fails_for_the_moment_is_sent_again_when_it_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "pause", lambda _: None)
+    tries = list[bytes]()
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while name := target(sock):
+            tries.append(name)
+            if len(tries) == 2:
+                return
+            says(sock, name, b"503 Busy" if len(tries) == 1 else b"200 OK")
+
+    with serving(talk) as (origin, _), to().line() as line:
+        assert retry.again(get(line, origin, "/1")) == b"/1"
+    assert set(tries) == {b"/1"}
+
+
+def trickles(sock: socket.socket, _: int) -> None:
+    """A byte now and then, without end."""
+    head(sock)
+    sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(200):
+        sock.sendall(b"1\r\nx\r\n")
+        time.sleep(0.02)
+
+
+def is_silent(sock: socket.socket, _: int) -> None:
+    head(sock)
+    time.sleep(3)
+
+
+@pytest.mark.parametrize("talk", [trickles, is_silent])
+def test_an_answer_that_does_not_end_is_left(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "LASTS", 0.5)
+    began = time.monotonic()
+    with serving(talk) as (origin, _), to(silence=1.0).line() as line:
+        with pytest.raises(TransientError, match="no answer in time"):
+            get(line, origin, "/1")()
+        assert time.monotonic() - began < 2.5
+        assert not line.flying
+
+
+def test_no_more_of_an_answer_is_held_than_was_wanted() -> None:
+    def endless(sock: socket.socket, _: int) -> None:
+        head(sock)
+        sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            sock.sendall(b"400\r\n" + b"x" * 1024 + b"\r\n")
+
+    with serving(endless) as (origin, _), to().line() as line:
+        assert len(get(line, origin, "/1")()) == 1001
+
+
+def test_an_error_of_ours_belongs_to_who_wants_the_answer() -> None:
+    def steps() -> Steps:
+        raise StorageError("no credentials")
+        yield
+
+    with serving(echoes) as (origin, connections):
+        asks = to()
+        with asks.line() as line:
+            broken = line.ask(steps)
+            assert get(line, origin, "/1")() == b"/1"
+            with pytest.raises(StorageError, match="no credentials"):
+                broken()
+        with asks.line() as line:
+            assert get(line, origin, "/1")() == b"/1"
+        assert len(connections) == 1
+
+
+def in_a_fork(act: Callable[[], bool]) -> bool:
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if act() else 2
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_has_connections_of_its_own() -> None:
+    def own(target: str) -> bool:
+        with asks.line() as line:
+            found: bytes = get(line, origin, target)()
+        return found == target.encode()
+
+    with serving(echoes) as (origin, connections):
+        asks = to()
+        with asks.line() as line:
+            coming = get(line, origin, "/1")
+
+            def goes_on() -> bool:
+                for act in (coming, lambda: get(line, origin, "/2")):
+                    with pytest.raises(StorageError, match="forked meanwhile"):
+                        act()
+                return own("/3")
+
+            assert in_a_fork(goes_on)
+            assert coming() == b"/1"
+        assert in_a_fork(lambda: own("/4"))
+        assert own("/5")
+        assert len(connections) == 3, "the parent's own stayed open"
+
+
+def test_threads_ask_beside_each_other() -> None:
+    found = list[bytes]()
+
+    def some(number: int) -> None:
+        for i in range(20):
+            with asks.line() as line:
+                found.append(get(line, origin, f"/{number}-{i}")())
+
+    with serving(echoes) as (origin, connections):
+        asks = to()
+        threads = [threading.Thread(target=some, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == sorted(f"/{number}-{i}".encode() for number in range(8) for i in range(20))
+        assert len(connections) <= 8
+
+
+def test_no_connection_is_left_open_when_nobody_can_ask_any_more() -> None:
+    with serving(echoes) as (origin, _):
+        asks = to()
+        with asks.line() as line:
+            assert get(line, origin, "/1")() == b"/1"
+            sock = next(iter(line.wire._open)).sock
+        del line
+        assert sock.fileno() >= 0
+        del asks
+        gc.collect()
+        assert sock.fileno() == -1
