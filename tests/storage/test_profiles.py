@@ -93,6 +93,36 @@ def test_a_shell_names_one_for_each_side(profiles: Path, tmp_path: Path) -> None
         assert "Did you mean 'lake'" in f"{done.output}{done.exception}"
 
 
+WORDS = {
+    "delete-partitions": ("sf",), "history": ("1",), "changes": ("--since", "0" * 14), "create": ("--key", "id"),
+    "restore": ("20261122103000000",), "sync-metastore": ("thrift://h:1",),
+    **dict.fromkeys(("upsert", "insert", "bulk-insert", "delete", "insert-overwrite"), ("x.csv",)),
+}  # fmt: skip
+TABLES = sorted(cli.commands["table"].commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", [["sniff"], ["populate"], *(["table", name] for name in TABLES)], ids="-".join)
+def test_a_shell_names_one_for_the_place_of_a_command(profiles: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """The store is opened by the profile's options and the command's, which come first."""
+
+    class Told(Exception):
+        pass
+
+    def opened(*args: Any, storage_options: Any = None, **_: object) -> None:
+        raise Told(storage_options)
+
+    for name in ("sniff", "populate", "Table"):
+        monkeypatch.setattr(quire, name, opened)
+    monkeypatch.setattr(opened, "create", opened, raising=False)
+    option = "--option" if command[0] == "table" else "--store-option"
+    given = [*command, "s3://bucket/x", *WORDS.get(command[-1], ()), "--store-profile", "lake", option, "endpoint_url=http://other"]
+    told = CliRunner().invoke(cli, given).exception
+    assert isinstance(told, Told), told
+    assert (resolved(told.args[0])["key"], told.args[0]["endpoint_url"]) == ("a-key", "http://other")
+    wrong = CliRunner().invoke(cli, [*command, "s3://bucket/x", *WORDS.get(command[-1], ()), "--store-profile", "lak"])
+    assert "Did you mean 'lake'" in f"{wrong.output}{wrong.exception}"
+
+
 def test_the_file_of_loops_names_one(profiles: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     at = tmp_path / "jobs.toml"

@@ -39,8 +39,7 @@ from quire.cli.show import (
     MASTER,
     MOST_ROWS,
     OUTAGE,
-    PLACE_OPTION,
-    PLACE_SECRET,
+    PLACE,
     QUIET,
     RETRIES,
     SIDES,
@@ -50,7 +49,6 @@ from quire.cli.show import (
     shown,
     sides,
     spark_of,
-    store_options,
 )
 from quire.cli.status import status
 from quire.cli.upkeep import UPKEEP, maintain
@@ -235,13 +233,12 @@ def consolidate(
 @click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
 @click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
 @click.option("--sample", default=200, show_default=True, help="How many files to look at.")
-@PLACE_OPTION
-@PLACE_SECRET
+@PLACE
 @AS_JSON
-def sniff(source: tuple[str, ...], options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def sniff(source: tuple[str, ...], storage_options: dict[str, Any] | None, as_json: bool, **given: Any) -> None:
     """Look at some files below SOURCE…: which kinds lie there, and which call takes them."""
     which: dict[str, Any] = {name: list(found) or None if isinstance(found, tuple) else found for name, found in given.items()}
-    show(quire.sniff(_source(source), storage_options=store_options(options, secrets, "store-{}"), **which), as_json)
+    show(quire.sniff(_source(source), storage_options=storage_options, **which), as_json)
 
 
 @cli.command()
@@ -359,13 +356,12 @@ def _counts(text: bytes) -> quire.skew.SkewResult:
 @click.option("--dirty", default=0.01, show_default=True, help="Share of broken, empty or wrongly encoded files.")
 @click.option("--seed", default=7, show_default=True, help="Another number, other files.")
 @click.option("--processes", type=int, help="Default: as many as there are processors.")
-@PLACE_OPTION
-@PLACE_SECRET
+@PLACE
 @AS_JSON
 @QUIET
-def populate(directory: str, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool, quiet: bool, **given: Any) -> None:
+def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
     """Fill DIRECTORY, a new or empty one or a URL, with small device files to try things on."""
-    report = quire.populate(directory, progress=not quiet, storage_options=store_options(options, secrets, "store-{}"), **given)
+    report = quire.populate(directory, progress=not quiet, **given)
     if as_json:
         from dataclasses import asdict
 

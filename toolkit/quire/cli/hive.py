@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import quire
-from quire.cli.show import AS_JSON, STORE_OPTION, STORE_SECRET, show, store_options
+from quire.cli.show import AS_JSON, TABLE_STORE, show
 
 
 @click.command("sync-metastore")
@@ -16,9 +16,8 @@ from quire.cli.show import AS_JSON, STORE_OPTION, STORE_SECRET, show, store_opti
 @click.option("--database", default="default", show_default=True, help="The metastore's database, which has to be there.")
 @click.option("--name", help="The table's name there; default: that of the table.")
 @click.option("--location", help="The table's URL as Hadoop knows it; default: that of the table, with s3a: for s3:.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def sync_metastore(url: str, metastore: str, options: Any, secrets: Any, as_json: bool, **given: Any) -> None:
+def sync_metastore(url: str, metastore: str, storage_options: Any, as_json: bool, **given: Any) -> None:
     """Register a table in the Hive METASTORE (as thrift://host:9083); call it again after commits."""
-    show(quire.Table(url, storage_options=store_options(options, secrets)).sync_metastore(metastore, **given), as_json)
+    show(quire.Table(url, storage_options=storage_options).sync_metastore(metastore, **given), as_json)

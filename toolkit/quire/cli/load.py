@@ -116,6 +116,7 @@ def load(source: str, dest: str, master: str | None, as_json: bool, quiet: bool,
 @click.option("--max-runs", type=int, help="With --every: how often.")
 @click.option("--store-option", "stored", multiple=True, help="For the table's store, NAME=VALUE (again for more); see --store-secret.")
 @click.option("--store-secret", "store_secrets", multiple=True, help="Likewise NAME=VARIABLE, looked up in the environment.")
+@click.option("--store-profile", help="The name of a profile that holds the store's options (docs/shell.md); others override them.")
 @KAFKA_OPTION
 @KAFKA_SECRET
 @MASTER
@@ -128,8 +129,8 @@ def emit(
     """Write what the commits of the table at URL have changed into TOPIC, kafka://host:9092/topic, in Debezium's envelope."""
     options = kafka_options(given.pop("options"), given.pop("secrets"))
     times = {name: given.pop(name) for name in ("every", "max_runs")}
-    settings = {**given, "key": list(given["key"]) or None, "producer_options": options}
-    settings["storage_options"] = store_options(stored, store_secrets)
+    at = store_options(stored, store_secrets, "store-{}", given.pop("store_profile"))
+    settings = {**given, "key": list(given["key"]) or None, "producer_options": options, "storage_options": at}
     again(times["every"], times["max_runs"])
     check_emit(source, dest, **settings)
     with spark_of(master) as spark:

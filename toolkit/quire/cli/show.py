@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,10 +35,6 @@ KAFKA_SECRET = click.option(
 )
 
 
-STORE_OPTION = click.option("--option", "options", multiple=True, help="For the table's store, NAME=VALUE (again for more); see --secret.")
-STORE_SECRET = click.option(
-    "--secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE: the value is looked up in this variable of the environment."
-)
 PLACE_OPTION = click.option("--store-option", "options", multiple=True, help="For the store, NAME=VALUE (again for more).")
 PLACE_SECRET = click.option("--store-secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE, looked up in the environment.")
 # Of a call that reads one place and writes another: for both of them, or for each its own.
@@ -54,15 +51,42 @@ SIDES = [
 LIMIT = click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
 
 
+def of_store(spelled: str, of: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of a command for one store, which it gets together as `storage_options`.
+
+    spelled   how they are called, as "store-{}"; of: whose store it is, for the help
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        option, secret = spelled.format("option"), spelled.format("secret")
+
+        @click.option(f"--{option}", "options", multiple=True, help=f"For {of} store, NAME=VALUE (again for more); see --{secret}.")
+        @click.option(f"--{secret}", "secrets", multiple=True, help="Likewise NAME=VARIABLE: the value is looked up in the environment.")
+        @click.option("--store-profile", help="The name of a profile that holds the store's options (docs/shell.md); others override them.")
+        @functools.wraps(command)
+        def run(*, options: tuple[str, ...], secrets: tuple[str, ...], store_profile: str | None, **given: Any) -> None:
+            command(storage_options=store_options(options, secrets, spelled, store_profile), **given)
+
+        return run
+
+    return decorate
+
+
+PLACE, TABLE_STORE = of_store("store-{}", "the"), of_store("{}", "the table's")
+
+
 def kafka_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
     """A command's options for Kafka's client, or nothing."""
     return named(options, secrets, "sasl.mechanism=PLAIN") or None
 
 
-def store_options(options: tuple[str, ...], secrets: tuple[str, ...], spelled: str = "{}") -> dict[str, Any] | None:
-    """A command's options for a store, or nothing; a flag's value is the word true or false."""
+def store_options(
+    options: tuple[str, ...], secrets: tuple[str, ...], spelled: str = "{}", profile: str | None = None
+) -> dict[str, Any] | None:
+    """A command's options for a store, and those of a profile that they do not override, or nothing; a flag's value is true or false."""
     found = named(options, secrets, "endpoint_url=http://127.0.0.1:9000", spelled)
-    return {name: _FLAGS.get(value, value) if isinstance(value, str) else value for name, value in found.items()} or None
+    own = {name: _FLAGS.get(value, value) if isinstance(value, str) else value for name, value in found.items()}
+    return {**(quire.profile(profile) if profile is not None else {}), **own} or None
 
 
 def sides(given: dict[str, Any]) -> dict[str, Any]:
@@ -73,9 +97,7 @@ def sides(given: dict[str, Any]) -> dict[str, Any]:
         ("source_options", "source_options", "source_secrets", "source"),
         ("dest_options", "dest_options", "dest_secrets", "dest"),
     ):
-        own = store_options(given.pop(options), given.pop(secrets), f"{side}-{{}}") or {}
-        profile = given.pop(f"{side}_profile")
-        found[name] = {**(quire.profile(profile) if profile else {}), **own} or None
+        found[name] = store_options(given.pop(options), given.pop(secrets), f"{side}-{{}}", given.pop(f"{side}_profile"))
     return found
 
 

@@ -19,13 +19,11 @@ from quire.cli.show import (
     MASTER,
     MOST_ROWS,
     QUIET,
-    STORE_OPTION,
-    STORE_SECRET,
+    TABLE_STORE,
     as_line,
     frame,
     show,
     spark_of,
-    store_options,
 )  # fmt: skip
 from quire.errors import UsageError, choose
 from quire.spark.shipping import portable
@@ -41,17 +39,13 @@ from quire.table.write.columns import after, brought
 from quire.table.writing import check_batch
 
 POLITE = 10  # niceness of a loop beside writers
+Options = dict[str, Any] | None  # of the table's store
 _JSON = click.option("--json", is_flag=True, expose_value=False, help="Each row is a JSON object, also without it.")
 
 
 def _listed(given: Sequence[str]) -> list[str] | None:
     """Names as they are typed: one after another with commas, or by the same option again."""
     return [name.strip() for text in given for name in text.split(",") if name.strip()] or None
-
-
-def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tuple[quire.Table, dict[str, Any] | None]:
-    given = store_options(options, secrets)
-    return quire.Table(url, storage_options=given), given
 
 
 @click.command()
@@ -74,47 +68,42 @@ def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tup
 @click.option("--cdc", help="Also write Hudi's CDC logs: data_before_after, data_before or op_key_only; default: none.")
 @click.option("--version", type=int, default=6, show_default=True, help="Of the table's format: 6, or 9, as JVM Hudi 1.x writes it.")
 @click.option("--name", help="As catalogs show it; default: that of its directory.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def create(url: str, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def create(url: str, storage_options: Options, as_json: bool, **given: Any) -> None:
     """Create an empty table at URL; one that is there with the same settings stays as it is."""
-    stored = store_options(options, secrets)
     given |= {name: _listed(given[name]) for name in ("key", "partition_by")}
-    show(overview.overview(quire.Table.create(url, **given, storage_options=stored), stored), as_json)
+    show(overview.overview(quire.Table.create(url, **given, storage_options=storage_options), storage_options), as_json)
 
 
 @click.command("show")
 @click.argument("url")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def show_command(url: str, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
+def show_command(url: str, storage_options: Options, as_json: bool) -> None:
     """The settings of a table, its files and rows by partition, and its last instants; no base file is read."""
-    show(overview.overview(*_opened(url, options, secrets)), as_json)
+    show(overview.overview(quire.Table(url, storage_options=storage_options), storage_options), as_json)
 
 
 @click.command()
 @click.argument("url")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def stats(url: str, options: Any, secrets: Any, as_json: bool) -> None:
+def stats(url: str, storage_options: Options, as_json: bool) -> None:
     """The health of a table: small files, logs, skew by partition, what a clean could take, what its commits have cost."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     show(table.stats(), as_json)
 
 
 @click.command("doctor")
 @click.argument("url")
 @click.option("--records", is_flag=True, help="Also compare the keys of all rows, on Spark.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @MASTER
 @AS_JSON
-def doctor_command(url: str, records: bool, options: Any, secrets: Any, master: str | None, as_json: bool) -> None:
+def doctor_command(url: str, records: bool, storage_options: Options, master: str | None, as_json: bool) -> None:
     """Say what is wrong with a table, and the call that mends it; nothing is changed. Exit code 2 where anything is wrong."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     if records:
         with spark_of(master) as spark:
             found = table.doctor(records=True, spark=spark)
@@ -128,36 +117,34 @@ def doctor_command(url: str, records: bool, options: Any, secrets: Any, master: 
 @click.command("remove-leftovers")
 @click.argument("url")
 @click.option("--older-than", default=OLD, show_default=True, help="How long ago a file was written, at least.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def remove_leftovers(url: str, older_than: str, options: Any, secrets: Any, as_json: bool) -> None:
+def remove_leftovers(url: str, older_than: str, storage_options: Options, as_json: bool) -> None:
     """Delete files of writes that never completed, as `quire table doctor` lists them."""
-    count = _opened(url, options, secrets)[0].remove_leftovers(older_than=older_than)
+    count = quire.Table(url, storage_options=storage_options).remove_leftovers(older_than=older_than)
     click.echo(as_line({"deleted": count}) if as_json else f"deleted: {count:,} files")
 
 
 @click.command("timeline")
 @click.argument("url")
 @click.option("--last", type=click.IntRange(1), help="Only so many at the end.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def timeline_command(url: str, last: int | None, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
+def timeline_command(url: str, last: int | None, storage_options: Options, as_json: bool) -> None:
     """The instants of a table, the oldest first, and what each has changed."""
-    frame(overview.instants(*_opened(url, options, secrets), last=last), as_json, "nothing has been written yet")
+    table = quire.Table(url, storage_options=storage_options)
+    frame(overview.instants(table, storage_options, last=last), as_json, "nothing has been written yet")
 
 
 @click.command("history")
 @click.argument("url")
 @click.argument("key")
 @click.option("--partition", help="Look there alone: its path (city=sf), or its value where one column names it (sf).")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @_JSON
-def history_command(url: str, key: str, partition: str | None, options: Any, secrets: Any) -> None:
+def history_command(url: str, key: str, partition: str | None, storage_options: Options) -> None:
     """Print each version of the record KEY that is still there, the oldest first, as JSON; a key of several columns is id:7,name:Bob."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     history = table.history(key, partition=partition)
     print_rows(history.rows())
     click.echo(history.known, err=True)
@@ -169,17 +156,17 @@ def _writing(operation: str, does: str) -> click.Command:
     @click.argument("files", metavar="FILE...", nargs=-1, required=True)
     @click.option("--batch", help="A name: the same batch is committed once, however often it is called, and goes on after a kill.")
     @click.option("--utc", is_flag=True, help="Times without a zone are UTC; else they are refused.")
-    @STORE_OPTION
-    @STORE_SECRET
+    @TABLE_STORE
     @MASTER
     @AS_JSON
     @QUIET
     def write(
-        url: str, files: tuple[str, ...], batch: str | None, utc: bool, master: str | None, as_json: bool, quiet: bool, **stored: Any
+        url: str, files: tuple[str, ...], storage_options: Options, batch: str | None, utc: bool, master: str | None, as_json: bool,
+        quiet: bool,
     ) -> None:  # fmt: skip
-        table, options = _opened(url, **stored)
+        table = quire.Table(url, storage_options=storage_options)
         check_batch(batch)
-        store = connect(marked(table.url), options)
+        store = connect(marked(table.url), storage_options)
         known = there(timeline.current(store), opened(store)[0])
         from quire.cli.rows import rows_of  # which brings Arrow's readers and pandas: other commands start without them
 
@@ -199,8 +186,7 @@ def _writing(operation: str, does: str) -> click.Command:
 @click.option("--time-limit", help="Begin nothing more after so long, as '10 min'; a plan under way is finished.")
 @click.option("--strategy", default="log_size", show_default=True, help="Which file groups come first: log_size, logs or oldest.")
 @click.option("--plan-size", default="4 GiB", show_default=True, help="Bytes of base files and logs that one plan reads, with their unit.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @MASTER
 @AS_JSON
 @QUIET
@@ -210,9 +196,10 @@ def compact(
     """Write the base files of a merge-on-read table anew with what their logs say, beside whoever writes."""
     if schedule_only and (pending_only or time_limit is not None):
         raise UsageError("--schedule-only lays a plan alone: leave --pending-only and --time-limit out.")
-    table, stored = _opened(url, given.pop("options"), given.pop("secrets"))
+    storage_options = given.pop("storage_options")
+    table = quire.Table(url, storage_options=storage_options)
     compacting.Wanted.of(**given, time_limit=time_limit)  # a wrong argument is said at once, not after Spark's start
-    compacting.check(connect(marked(table.url), stored))
+    compacting.check(connect(marked(table.url), storage_options))
     if schedule_only:
         show(table.schedule_compaction(**given), as_json)
         return
@@ -238,20 +225,19 @@ insert_overwrite = _writing(
 @click.argument("partitions", metavar="PARTITION...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Take them away; else it is only said what would go.")
 @click.option("--batch", help="A name: the same batch is committed once, however often it is called, and goes on after a kill.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
 @QUIET
 def delete_partitions(
-    url: str, partitions: tuple[str, ...], yes: bool, batch: str | None, as_json: bool, quiet: bool, **stored: Any
+    url: str, partitions: tuple[str, ...], storage_options: Options, yes: bool, batch: str | None, as_json: bool, quiet: bool
 ) -> None:  # fmt: skip
     """Take all rows of PARTITION… away: paths (city=sf), or values where one column names them (sf). Older instants keep them."""
-    table, options = _opened(url, **stored)
+    table = quire.Table(url, storage_options=storage_options)
     if yes:
         show(table.delete_partitions(list(partitions), batch=batch, progress=not quiet), as_json)
         return
     check_batch(batch)
-    frame(overview.partitions(table, options, list(partitions)), as_json, "nothing")
+    frame(overview.partitions(table, storage_options, list(partitions)), as_json, "nothing")
     click.echo("Nothing was changed: with --yes these partitions go.", err=True)
 
 
@@ -262,16 +248,15 @@ def delete_partitions(
 @click.option("--where", help="A condition in SQL, computed on Spark: \"city = 'sf'\".")
 @click.option("--read-optimized", is_flag=True, help="Of a merge-on-read table the base files alone, without what is in logs.")
 @LIMIT
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @MASTER
 @_JSON
 def snapshot(
     url: str, as_of: str | None, columns: tuple[str, ...], where: str | None, read_optimized: bool, limit: int, master: str | None,
-    **stored: Any,
+    storage_options: Options,
 ) -> None:  # fmt: skip
     """Print the first rows of a table as JSON, one a line."""
-    table, _ = _opened(url, **stored)
+    table = quire.Table(url, storage_options=storage_options)
     table = table if as_of is None else table.as_of(as_of)
     if where is None:
         print_rows(first_rows(table, limit, _listed(columns), read_optimized=read_optimized))
@@ -288,13 +273,12 @@ def snapshot(
 @click.option("--images", default="after", show_default=True, help="after or both: also the rows as they were before.")
 @click.option("--net/--no-net", default=True, help="One change for each key (default), or each change of each commit.")
 @click.option("--limit", "-n", type=click.IntRange(0), help="Rows at most; default: all.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @MASTER
 @_JSON
-def changes(url: str, limit: int | None, master: str | None, options: Any, secrets: Any, **given: Any) -> None:
+def changes(url: str, limit: int | None, master: str | None, storage_options: Options, **given: Any) -> None:
     """Print what commits have changed, deleted rows among them, as JSON, one change a line."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     for name in ("since", "until"):  # a wrong argument is said at once, not after Spark's start
         if given[name] is not None:
             check_instant(given[name], name)
@@ -342,13 +326,12 @@ def print_rows(rows: Iterable[dict[str, Any]]) -> None:
 @click.option("--keep-for", help="The table stays readable as of each instant of so long, as '7 days'.  [default: 24 h]")
 @click.option("--versions", type=int, help="Or: so many slices of each file group stay, the newest among them.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing, and say what would be deleted.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
 @QUIET
-def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+def clean(url: str, storage_options: Options, as_json: bool, quiet: bool, **given: Any) -> None:
     """Delete the files of slices that later ones have superseded, but for what savepoints and pins hold."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     show(table.clean(**given, progress=not quiet), as_json)
 
 
@@ -360,8 +343,7 @@ def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **gi
 @click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
 @click.option("--plan-size", default="1 GiB", show_default=True, help="Bytes of files that one job reads, with their unit.")
 @click.option("--dry-run", is_flag=True, help="Do nothing, and say what would be clustered.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @MASTER
 @AS_JSON
 @QUIET
@@ -370,7 +352,7 @@ def cluster(
     **given: Any,
 ) -> None:  # fmt: skip
     """Lay rows out anew in fewer, larger, sorted files, beside whoever writes; no row changes."""
-    table, _ = _opened(url, given.pop("options"), given.pop("secrets"))
+    table = quire.Table(url, storage_options=given.pop("storage_options"))
     given |= {"sort": _listed(sort), "partitions": list(partitions) or None}
     foreseen = table.cluster(**given, dry_run=True, progress=False)  # a wrong argument is said at once, not after Spark's start
     if dry_run:
@@ -390,16 +372,15 @@ def cluster(
 @click.option("--every", help="Again and again, this far apart ('10 min'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
 @click.option("--dry-run", is_flag=True, help="Do nothing, and say what is due.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
 @QUIET
-def maintain(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+def maintain(url: str, storage_options: Options, as_json: bool, quiet: bool, **given: Any) -> None:
     """Do what is due at a table: compact, cluster, clean, archive, each only where it is worth its time.
 
     With --every it leaves the processor to others on this machine (nice 10), such as writers.
     """
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     if given["every"] is not None and hasattr(os, "nice"):
         os.nice(POLITE)
     show(table.maintain(**given, progress=not quiet), as_json)
@@ -409,13 +390,12 @@ def maintain(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, *
 @click.argument("url")
 @click.option("--keep", type=int, default=30, show_default=True, help="So many completed writes stay on the timeline.")
 @click.option("--dry-run", is_flag=True, help="Archive nothing, and say what would be archived.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
 @QUIET
-def archive(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+def archive(url: str, storage_options: Options, as_json: bool, quiet: bool, **given: Any) -> None:
     """Take the oldest instants off the timeline into an archive; no row and no file goes."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     show(table.archive(**given, progress=not quiet), as_json)
 
 
@@ -424,12 +404,11 @@ def archive(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **
 @click.option("--instant", help="The instant of a completed write; default: the newest.")
 @click.option("--comment", default="", help="Why it is held.")
 @click.option("--delete", is_flag=True, help="Delete the savepoint at --instant: the next clean takes what it has held.")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
-def savepoint(url: str, instant: str | None, comment: str, delete: bool, options: Any, secrets: Any, as_json: bool) -> None:
+def savepoint(url: str, instant: str | None, comment: str, delete: bool, storage_options: Options, as_json: bool) -> None:
     """Hold the table as it was at an instant, and print that instant: no clean takes its files."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     if not delete:
         held = table.savepoint(instant, comment=comment)
         click.echo(as_line({"instant": held}) if as_json else held)
@@ -441,38 +420,35 @@ def savepoint(url: str, instant: str | None, comment: str, delete: bool, options
 
 @click.command()
 @click.argument("url")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @_JSON
-def savepoints(url: str, options: Any, secrets: Any) -> None:
+def savepoints(url: str, storage_options: Options) -> None:
     """Print the savepoints, as JSON, one a line."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     print_rows({str(name): value for name, value in row.items()} for row in table.savepoints().to_dict("records"))
 
 
 @click.command()
 @click.argument("url")
 @click.argument("instant", required=False)
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
 @QUIET
-def rollback(url: str, instant: str | None, options: Any, secrets: Any, as_json: bool, quiet: bool) -> None:
+def rollback(url: str, instant: str | None, storage_options: Options, as_json: bool, quiet: bool) -> None:
     """Take the write at INSTANT (default: the newest) back; what it has read is processed again."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     show(table.rollback(instant, progress=not quiet), as_json)
 
 
 @click.command()
 @click.argument("url")
 @click.argument("instant")
-@STORE_OPTION
-@STORE_SECRET
+@TABLE_STORE
 @AS_JSON
 @QUIET
-def restore(url: str, instant: str, options: Any, secrets: Any, as_json: bool, quiet: bool) -> None:
+def restore(url: str, instant: str, storage_options: Options, as_json: bool, quiet: bool) -> None:
     """Take every write after INSTANT back; what they have read is processed again."""
-    table, _ = _opened(url, options, secrets)
+    table = quire.Table(url, storage_options=storage_options)
     show(table.restore(instant, progress=not quiet), as_json)
 
 
