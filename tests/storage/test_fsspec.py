@@ -395,6 +395,39 @@ def test_a_wrong_option_is_said_in_one_line(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_the_parts_of_a_piece_are_asked_for_at_once_by_sftp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SFTP gives 32 KiB at a time: who waits for each of them reads no faster than the round trips allow."""
+    from paramiko import SFTPClient
+    from paramiko.sftp import CMD_READ
+
+    waited, at_once, ask, send = list[Any](), list[Any](), SFTPClient._request, SFTPClient._async_request
+
+    def asks(self: Any, kind: int, *args: Any) -> Any:
+        waited.append(kind)
+        return ask(self, kind, *args)
+
+    def sends(self: Any, file: Any, kind: int, *args: Any) -> Any:
+        at_once.append(kind)
+        return send(self, file, kind, *args)
+
+    long = os.urandom(6 * MiB + 7)
+    (tmp_path / "long").write_bytes(long)
+    (tmp_path / "short").write_bytes(long[: 100 << 10])
+    (tmp_path / "empty").write_bytes(b"")
+    with remote.sftp(tmp_path) as url:
+        store = bare(normalise(f"{url}/"), SIGNED_IN)
+        wanted = asked(store, "short", "long", "empty", "short")
+        monkeypatch.setattr(SFTPClient, "_request", asks)
+        monkeypatch.setattr(SFTPClient, "_async_request", sends)
+        found = [content if isinstance(content, bytes) else b"".join(content) for _, content in store.read_many(wanted)]  # type: ignore[arg-type]
+        assert found == [long[: 100 << 10], long, b"", long[: 100 << 10]]
+        assert waited.count(CMD_READ) == 0
+        assert at_once.count(CMD_READ) == 2 * 4 + 128 + 65
+        assert store.get_range("long", 40_000, 100_000) == long[40_000:140_000]
+        (tmp_path / "short").write_bytes(b"shorter")
+        assert [type(content) for _, content in store.read_many([wanted[0]])] == [Vanished]
+
+
 # ----------------------------------------------------------------------------------------------------------------- destinations
 @pytest.mark.parametrize("dest", ["sftp://127.0.0.1:1/out", "zip://out::/data/a.zip", "http://127.0.0.1:1/out", "told://out"])
 def test_it_is_no_destination_and_says_why(dest: str, told: Any, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ __all__ = ["FsspecStore", "named", "normalise", "opened"]
 
 FLIGHT = 4  # files at once: many servers of SFTP and FTP take few connections of one client
 LOOKING = 16  # files that are looked up at once where the file system is asynchronous
+_IN_PARTS = ("sftp", "ssh")  # whose files are read by short parts, each of which takes a round trip unless all are asked for at once
 _DAMAGED = ("BadZipFile", "ReadError", "LargeZipFile", "error")  # of archives and what packs their members
 
 
@@ -239,7 +240,8 @@ class FsspecStore(SourceAlone):
 
     def _read(self, name: str, start: int, length: int, size: int) -> bytes:
         """Part of a file of `size` bytes, in the memory."""
-        if (start, length) != (0, size) and self._by_url:  # a server that knows no ranges would send all of it at once
+        # A server that knows no ranges would send all of it at once, and one of SFTP a part of 32 KiB after the other.
+        if self._scheme in _IN_PARTS or ((start, length) != (0, size) and self._by_url):
             return b"".join(self._pieces(name, start, length))
         with self.systems.one(f"cannot read {self.shown(name)}") as (fs, base):
             path = self._path(base, name)
@@ -250,11 +252,13 @@ class FsspecStore(SourceAlone):
         with self.systems.one(f"cannot read {self.shown(name)}") as (fs, base), ExitStack() as opened:
             path = self._path(base, name)
             file = opened.enter_context(fs.open(path, "rb", block_size=window.PIECE))
+            together = getattr(file, "readv", None)  # asks for all parts of a piece before the first one comes
             file.seek(start)
             left = length
             while left:
+                most = min(window.PIECE, left)
                 try:
-                    piece = file.read(min(window.PIECE, left))
+                    piece = file.read(most) if together is None else b"".join(together([(start + length - left, most)]))
                 except ValueError as e:
                     if not self._by_url or left < length or "range" not in str(e):
                         raise
