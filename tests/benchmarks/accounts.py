@@ -22,15 +22,16 @@ _CONTENT = bytes(i % 251 for i in range(SIZE))
 
 
 @contextmanager
-def account(blobs: int, azurite: bool, delay: float = DELAY) -> Iterator[tuple[str, str]]:
-    """How to reach an account, and the etag that all its blobs have, if they have one."""
+def account(blobs: int, azurite: bool, delay: float = DELAY, certificate: str = "") -> Iterator[tuple[str, str]]:
+    """How to reach an account, and the etag that all its blobs have, if they have one; `certificate`: see `blobserver.serve`."""
     if azurite:
         with _azurite(blobs) as string:
             yield string, ""
     else:
-        with serving("blobserver.py", delay=delay, size=SIZE, blobs=blobs, folders=FOLDERS) as port:
+        with serving("blobserver.py", delay=delay, size=SIZE, blobs=blobs, folders=FOLDERS, certificate=certificate) as port:
+            http = "https" if certificate else "http"
             yield (
-                f"DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=a2V5a2V5a2V5a2V5;BlobEndpoint=http://127.0.0.1:{port}/acc;",
+                f"DefaultEndpointsProtocol={http};AccountName=acc;AccountKey=a2V5a2V5a2V5a2V5;BlobEndpoint={http}://127.0.0.1:{port}/acc;",
                 ETAG,
             )
 

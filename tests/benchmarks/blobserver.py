@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import ssl
 import sys
 from bisect import bisect_left
 from functools import lru_cache
@@ -276,10 +277,13 @@ def _paged(prefix: str, blobs: list[str], prefixes: list[str], marker: str = "")
     return _PAGE.format(prefix=escape(prefix), blobs=found, marker=marker).encode()
 
 
-async def serve(answers: Answers, delay: float) -> None:
-    """Until standard input ends: whoever started it is gone then."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(answers, delay), "127.0.0.1", 0, backlog=4096)
+async def serve(answers: Answers, delay: float, certificate: str = "") -> None:
+    """Until standard input ends: whoever started it is gone then. `certificate`: a directory with `cert` and `key`; then it speaks TLS."""
+    loop, tls = asyncio.get_running_loop(), None
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(f"{certificate}/cert", f"{certificate}/key")
+    server = await loop.create_server(lambda: Connection(answers, delay), "127.0.0.1", 0, backlog=4096, ssl=tls)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
@@ -290,10 +294,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=5000, help="bytes of a blob")
     parser.add_argument("--blobs", type=int, default=100_000, help="in a listing")
     parser.add_argument("--folders", type=int, default=8, help="below tree/, where the blobs lie in equal parts")
+    parser.add_argument("--certificate", default="", help="a directory with cert and key: it speaks TLS")
     args = parser.parse_args()
     import uvloop
 
-    uvloop.run(serve(Blobs(args.size, args.blobs, args.folders), args.delay))
+    uvloop.run(serve(Blobs(args.size, args.blobs, args.folders), args.delay, args.certificate))
 
 
 if __name__ == "__main__":

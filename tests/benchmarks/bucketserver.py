@@ -99,10 +99,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=5000, help="bytes of an object")
     parser.add_argument("--blobs", type=int, default=100_000, help="in a listing")
     parser.add_argument("--folders", type=int, default=100, help="below tree/")
+    parser.add_argument("--certificate", default="", help="a directory with cert and key: it speaks TLS")
     args = parser.parse_args()
     import uvloop
 
-    uvloop.run(serve(Buckets(args.size, args.blobs, args.folders), args.delay))
+    uvloop.run(serve(Buckets(args.size, args.blobs, args.folders), args.delay, args.certificate))
 
 
 if __name__ == "__main__":
