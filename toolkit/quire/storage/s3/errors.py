@@ -56,7 +56,8 @@ def region_of(status: int, code: str, words: str, headers: Any) -> str:
     """The region in which the bucket is instead, where a refusal says so; else nothing."""
     if code not in _ELSEWHERE and not 300 <= status < 400:
         return ""
-    return str(headers.get("x-amz-bucket-region") or (re.search(r"expecting '([a-z0-9-]+)'", words) or ("", ""))[1])
+    expected = re.search(r"expecting '([a-z0-9-]+)'", words) if code == "AuthorizationHeaderMalformed" else None
+    return str(headers.get("x-amz-bucket-region") or (expected[1] if expected else ""))
 
 
 def code_of(error: BaseException) -> str:
