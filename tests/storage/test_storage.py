@@ -248,6 +248,32 @@ def test_what_vanished_or_changed_since_it_was_planned_is_not_given(store: Store
     assert ("changed" in str(found[0]), "vanished" in str(found[1]), found[2]) == (True, True, size)
 
 
+@pytest.mark.skipif(not hasattr(os, "O_NOATIME"), reason="this system notes each reading")
+@pytest.mark.parametrize("own", [True, False])
+def test_reading_is_not_noted_in_inodes_where_it_may_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """Of somebody else's files nobody may ask for that: they are read all the same."""
+    names = ["a", "in/b", "ü", "in/c"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+        os.utime(tmp_path / name, ns=(10**18, 10**18))
+    store, opened, real = bare(f"file://{tmp_path}"), list[int](), os.open
+
+    def opens(path: Any, flags: int, *args: Any, **more: Any) -> int:
+        opened.append(flags)
+        if not own and flags & os.O_NOATIME:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return real(path, flags, *args, **more)
+
+    wanted = [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in (store.stat(name) for name in names) if e]
+    monkeypatch.setattr(os, "open", opens)
+    assert [content for _, content in store.read_many(wanted)] == [b"12345"] * 4
+    if own:
+        assert [os.stat(tmp_path / name).st_atime_ns for name in names] == [10**18] * 4
+    else:
+        assert sum(bool(flags & os.O_NOATIME) for flags in opened) == 1, "it is asked for once"
+
+
 @pytest.mark.parametrize("size", [1000, 9 << 20])
 def test_a_file_that_is_rewritten_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     store = LocalStore(str(tmp_path))

@@ -48,6 +48,8 @@ from quire.storage.way import Way, below
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
 PATH_MAX, NAME_MAX = 4096, 255  # bytes of a path with its end, and of one of its parts, on every system that quire runs on at most
+# Files are read without a note of it in their inodes, which of new files would all be written once more.
+UNTOUCHED = getattr(os, "O_NOATIME", 0)
 LINK = "link"  # the version of what is reached through a link, and was not looked at
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -229,7 +231,7 @@ class LocalFiles(WithoutUploads):
         fstat, read, close, way, whole = os.fstat, os.read, os.close, Way(self.root), WHOLE
         # Through links only where the listing went through them: what was exchanged for a link since then has changed.
         open_ = (lambda name, flags: os.open(self._prefix + name, flags)) if self.links else way.open
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that took a file's place must not block
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | UNTOUCHED  # a pipe that took a file's place must not block
         folders, open_in, no_link = ({} if self.links else way.fds).get, os.open, flags | os.O_NOFOLLOW
         try:
             for request in requests:
@@ -239,9 +241,15 @@ class LocalFiles(WithoutUploads):
                     continue
                 try:
                     folder, _, last = name.rpartition("/")
-                    if name.isascii() and (at := folders(folder)) is not None:  # nearly always
-                        fd = open_in(last, no_link, dir_fd=at)
-                    else:
+                    try:
+                        if name.isascii() and (at := folders(folder)) is not None:  # nearly always
+                            fd = open_in(last, no_link, dir_fd=at)
+                        else:
+                            fd = open_(to_os(name), flags)
+                    except PermissionError as e:
+                        if e.errno != errno.EPERM or not flags & UNTOUCHED:
+                            raise
+                        flags, no_link = flags & ~UNTOUCHED, no_link & ~UNTOUCHED  # it is somebody else's, who alone may ask for that
                         fd = open_(to_os(name), flags)
                 except (FileNotFoundError, NotADirectoryError):
                     yield request, Vanished("vanished")
