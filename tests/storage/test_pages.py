@@ -92,6 +92,7 @@ def test_encoded_names_are_decoded_once() -> None:
         s3_page(),
         s3_page(s3_object("a"), "<CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes>", s3_object("c")),
         s3_page(s3_object("a"), "<!-- <Contents><Key>x</Key> -->", s3_object("c")),
+        s3_page(s3_object("a"), f"<!-- {s3_object('x')} -->", s3_object("c")),
         s3_page(s3_object("a"), "<Contents><Key>b</Key></Contents>", s3_object("c")),
         s3_page(s3_object("a"), "<Contents><Key><![CDATA[b<]]></Key><Size>1</Size></Contents>"),
         s3_page(s3_object("a&#233;").replace("&amp;", "&")),
