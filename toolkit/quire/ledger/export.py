@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from quire import display
 from quire.arguments import flag
 from quire.commit import protocol
 from quire.commit.exports import exports as there
 from quire.commit.log import Log
-from quire.engine.exports import step
+from quire.engine.exports import offered, step
 from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.interrupts import all_interruptible
-from quire.progress import waiting
+from quire.progress import Progress, ProgressEvent
 from quire.storage import Store
+
+T = TypeVar("T")
+SOME = 1_000  # files from one look of the bar to the next
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,10 @@ class Exports:
         """Read the log to its tip."""
         raise NotImplementedError
 
-    def export(self, format: str, *, catalog: str | None = None, table: str | None = None, location: str | None = None) -> Exported:
+    def export(
+        self, format: str, *, catalog: str | None = None, table: str | None = None, location: str | None = None,
+        progress: bool | Callable[[ProgressEvent], object] = True,
+    ) -> Exported:  # fmt: skip
         """Offer the destination as a table of another format, too, over the same Parquet files; each later commit keeps it in step.
 
             ledger.export("delta")
@@ -54,6 +60,7 @@ class Exports:
         catalog    a catalog that shall know the Iceberg table, too, by its name in pyiceberg's configuration
         table      its name there, as "db.events"
         location   the URL by which readers of Iceberg and symlinks find the destination, since these hold whole addresses; default: its own
+        progress   bars of the data files that are offered, or a function of a `ProgressEvent`
 
         Its readers see whole commits alone, and superseded files stay in the directory until it has come so far. It offers the version of
         now; whoever reads an older one of its versions may find files gone, but for what a `pin` holds. Other programs may not write to
@@ -61,7 +68,7 @@ class Exports:
         program's table in the same place; UsageError for a catalog that is not configured.
         """
         given = {"catalog": catalog, "table": table, "location": location}
-        done = _export(self._store, format, {key: value for key, value in given.items() if value is not None})
+        done = _export(self._store, format, {key: value for key, value in given.items() if value is not None}, Progress(progress))
         self.refresh()
         return done
 
@@ -88,7 +95,7 @@ class Exports:
         self.refresh()
 
 
-def _export(store: Store, format: str, options: Mapping[str, Any]) -> Exported:
+def _export(store: Store, format: str, options: Mapping[str, Any], bars: Progress) -> Exported:
     """Bring an export to the version of now; it is kept in step from here on."""
     choose(format, tuple(step.FORMATS), "format")
     for key, value in options.items():
@@ -100,14 +107,26 @@ def _export(store: Store, format: str, options: Mapping[str, Any]) -> Exported:
         raise UsageError(f"there is nothing to export in {store.url}: no commit is published. Run quire consolidate first.")
     step.want(log, (format,), options)
     try:
-        with waiting(f"Exporting {store.url} as {format}", "exported"):
-            done = step.export(log, there(log)[format])
+        done = step.export(log, there(log)[format], _watched(bars))
     except RefusedError:
         if not there(log)[format].version:
             step.end(log, format)  # it has offered nothing, and would hold superseded files for ever
         raise
     protocol.retire(log)  # what it has held
     return Exported(store.url, format, done.version or 0, done.commit)
+
+
+def _watched(bars: Progress) -> offered.Watch:
+    """Bars over what an export goes through."""
+
+    def watch(those: Iterable[T], total: int) -> Iterable[T]:
+        with bars.phase("exporting", total=total) as bar:
+            for n, each in enumerate(those, 1):
+                yield each
+                if n % SOME == 0 or n == total:
+                    bar.to(n)
+
+    return watch
 
 
 def _drop(store: Store, format: str, *, force: bool) -> None:

@@ -32,8 +32,8 @@ class Part:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """Where a call is: `phase` is "listing", "planning", "gathering", into a table "sorting" and "writing", or
-    "publishing", `done` of `total` (None: not known) in `unit`s.
+    """Where a call is: `phase` is "listing", "planning", "gathering", into a table "sorting" and "writing", "publishing", or, of
+    `ledger.export`, "exporting"; `done` of `total` (None: not known) in `unit`s.
 
     While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
     are several. `retries`: how often this call has tried again what a store could not do; `waits` says why it does so at this moment.

@@ -66,7 +66,9 @@ def remove(store: Store) -> None:
     store.remove_tree(FOLDER)
 
 
-def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple[int, int]:
+def bring(
+    log: Log, one: Export, version: int, *, always: bool = False, watch: offered.Watch = offered.unwatched
+) -> tuple[int, int]:  # fmt: skip
     """Let the log offer a settled version, or a later one; returns it, and the number of Delta's commit (0 also where nothing is there).
 
     `always`: with a commit of its own, so that a call that has begun before finds its number taken.
@@ -79,7 +81,7 @@ def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple
             tip = tip._replace(version=max(tip.version, one.version))  # nothing had changed up to there
         if tip and tip.version >= version:
             return tip.version, tip.number
-        made = _first(log, version) if tip is None else _next(log, tip, version, always=always)
+        made = _first(log, version, watch) if tip is None else _next(log, tip, version, always=always)
         if made is None:
             return version, tip.number if tip else 0
         new, actions = made
@@ -137,14 +139,14 @@ def _read(store: Store, number: int) -> _Tip:
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is written
-def _first(log: Log, version: int) -> tuple[_Tip, list[dict[str, Any]]] | None:
+def _first(log: Log, version: int, watch: offered.Watch) -> tuple[_Tip, list[dict[str, Any]]] | None:
     """The first commit: all data files of a version; None where there are none."""
-    files = offered.files(log, version)
+    files = offered.files(log, version, watch=watch)
     if not files:
         return None
     made = _kinds(offered.made(log, [file.name for file in files]), log.store.url)
     tip, table = _with_table(log, _Tip(0, version, made, str(uuid.uuid4())), files[0].name)
-    adds = ({"add": _add(file.name, file.size, file.records, made, change=True)} for file in files)
+    adds = ({"add": _add(file.name, file.size, file.records, made, change=True)} for file in watch(files, len(files)))
     return tip, [*_head(tip), *table, *adds]
 
 

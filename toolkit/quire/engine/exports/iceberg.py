@@ -77,7 +77,9 @@ def remove(store: Store) -> None:
     store.remove_tree(FOLDER)
 
 
-def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple[int, int]:
+def bring(
+    log: Log, one: Export, version: int, *, always: bool = False, watch: offered.Watch = offered.unwatched
+) -> tuple[int, int]:  # fmt: skip
     """Let the table offer a settled version, or a later one; returns it, and the number of the metadata that do (0: there are none).
 
     `always`: with metadata of its own, so that a call that has begun before finds their number taken.
@@ -91,7 +93,7 @@ def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple
         moved = tip is not None and tip.said["location"] != f"{where}/{FOLDER}"
         if tip and tip.version >= version and not moved:
             break
-        writer = _Writer(log, where, tip, max(version, tip.version if tip else 0))
+        writer = _Writer(log, where, tip, max(version, tip.version if tip else 0), watch)
         made = writer.whole() if tip is None or moved else writer.increment(always=always)
         if made is None:
             break
@@ -189,21 +191,22 @@ def _check(said: Mapping[str, Any]) -> None:
 class _Writer:
     """Makes the next metadata, with the manifests and the list that they name."""
 
-    def __init__(self, log: Log, where: str, tip: _Tip | None, version: int) -> None:
-        self.log, self.store, self.where, self.tip, self.version = log, log.store, where, tip, version
+    def __init__(self, log: Log, where: str, tip: _Tip | None, version: int, watch: offered.Watch) -> None:
+        self.log, self.store, self.where, self.tip, self.version, self.watch = log, log.store, where, tip, version, watch
         self.snapshot = uuid.uuid4().int >> 65
         self.sequence = tip.said["last-sequence-number"] + 1 if tip else 1
         self.written: list[str] = []
 
     def whole(self) -> _Tip | None:
         """All data files of the version, by a schema of their own; None where there are none, and there never were any."""
-        files = offered.files(self.log, self.version, self._content() if self.tip and offering(self.store) else None)
+        files = offered.files(self.log, self.version, self._content() if self.tip and offering(self.store) else None, self.watch)
         if not files:
             return None if self.tip is None else self._done([], self.tip.said, "delete", whole=False)
         if offered.changes_columns(self.log):
             self._check_promoted([file.name for file in files])
         made = self._kinds(offered.made(self.log, [file.name for file in files]))
-        return self._stated(((file.name, file.records, file.size) for file in files), made, files[0].name)
+        each = ((file.name, file.records, file.size) for file in self.watch(files, len(files)))
+        return self._stated(each, made, files[0].name)
 
     def increment(self, *, always: bool) -> _Tip | None:
         """The changes of the commits since the last one; None where that is nothing, unless `always`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,17 @@ class Offer(NamedTuple):
     records: int
 
 
+class Watch(Protocol):
+    """Hands on each of some things, of which there are so many, so that somebody sees how many are done."""
+
+    def __call__(self, those: Iterable[T], total: int) -> Iterable[T]: ...
+
+
+def unwatched(those: Iterable[T], _: int) -> Iterable[T]:
+    """Nobody looks."""
+    return those
+
+
 class Change(NamedTuple):
     """Data files that came and went between two versions, each with whether its rows did, or only moved to other files."""
 
@@ -39,14 +50,14 @@ class Change(NamedTuple):
         return bool(self.added or self.gone)
 
 
-def files(log: Log, version: int, known: Mapping[str, Offer] | None = None) -> list[Offer]:
+def files(log: Log, version: int, known: Mapping[str, Offer] | None = None, watch: Watch = unwatched) -> list[Offer]:
     """All data files of a version; of a table those of now. `known`: what an export says of some."""
     table = offering(log.store)
     if table is None:
         return [Offer(file.name, file.size, file.records) for file in live(log, fold(log, version, reader=True), reader=True)]
     sizes, known = table.data_files(log), known or {}
     new = [name for name in sizes if name not in known]
-    records = dict(zip(new, each(new, lambda name: int(_opened(log.store, name).metadata.num_rows)), strict=True))
+    records = dict(zip(new, each(new, lambda name: int(_opened(log.store, name).metadata.num_rows), watch), strict=True))
     return [Offer(name, size, records[name] if name in records else known[name].records) for name, size in sizes.items()]
 
 
@@ -147,10 +158,10 @@ def each_own(store: Store, names: Sequence[str]) -> list[pa.Schema]:
     return each(names, lambda name: own(store, name))
 
 
-def each(names: Sequence[str], ask: Callable[[str], T]) -> list[T]:
+def each(names: Sequence[str], ask: Callable[[str], T], watch: Watch = unwatched) -> list[T]:
     """The answer for each of some objects, many asked at once."""
     with ThreadPoolExecutor(READING) as pool:
-        return list(pool.map(ask, names))
+        return list(watch(pool.map(ask, names), len(names)))
 
 
 def _opened(store: Store, name: str) -> parquet.ParquetFile:

@@ -18,7 +18,7 @@ from quire.commit.closers import offering
 from quire.commit.entries import Entry, Export, Foreign
 from quire.commit.exports import exports
 from quire.commit.log import Log
-from quire.engine.exports import columns, delta, iceberg, symlinks
+from quire.engine.exports import columns, delta, iceberg, offered, symlinks
 from quire.engine.report import BEHIND
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, choose, quoted
 from quire.storage import Store
@@ -83,13 +83,13 @@ def _changed(log: Log, since: int, until: int) -> bool:
     return any(isinstance(entry, Foreign) for entry in log.since(since)[: until - since])  # other programs write into tables
 
 
-def export(log: Log, one: Export) -> Export:
+def export(log: Log, one: Export, watch: offered.Watch = offered.unwatched) -> Export:
     """Bring an export to the version of now, and say so in the log. Raises QuireError where that is not possible."""
     if one.name not in FORMATS:
         raise FormatError(f"{log.store.url} has an export {quoted(one.name)}, which this quire does not know. Update quire.")
     check_kind(log, one.name)
     late, until = one.name in {each.name for each in behind(log)}, log.settled_version()
-    version, commit = FORMATS[one.name].bring(log, one, until)
+    version, commit = FORMATS[one.name].bring(log, one, until, watch=watch)
     if not late:
         version = one.version or 0  # its own metadata were looked at again: nothing in the log is new
     done = Export(name=one.name, version=version, commit=commit, time=protocol.now(), options=one.options)

@@ -45,9 +45,12 @@ def remove(store: Store) -> None:
     store.remove_tree(FOLDER)
 
 
-def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple[int, int]:  # noqa: ARG001  # as the other formats' are called
+def bring(
+    log: Log, one: Export, version: int, *, always: bool = False,  # noqa: ARG001  # as the other formats' are called
+    watch: offered.Watch = offered.unwatched,
+) -> tuple[int, int]:  # fmt: skip
     """Let the manifests name the data files of a settled version, or of a later one; returns it, twice."""
-    offer = _Offer(log, _where(log.store, one.options), version)
+    offer = _Offer(log, _where(log.store, one.options), version, watch)
     changed = offered.between(log, one.version, version, dict) if one.version and not offering(log.store) else None
     folders = {offer.folder(name) for name in (*changed.added, *changed.gone)} if changed else {*offer.texts, *_written(log.store)}
     for folder in sorted(folders):
@@ -58,9 +61,9 @@ def bring(log: Log, one: Export, version: int, *, always: bool = False) -> tuple
 class _Offer:
     """Each folder's manifest as of the newest version."""
 
-    def __init__(self, log: Log, where: str, version: int) -> None:
+    def __init__(self, log: Log, where: str, version: int, watch: offered.Watch) -> None:
         self.log, self.where = log, where
-        self._compute(version)
+        self._compute(version, watch)
 
     def newest(self, folder: str) -> bytes:
         """A folder's manifest, by what the log says now."""
@@ -76,9 +79,9 @@ class _Offer:
         folder = name.rpartition("/")[0] if spec is not None and spec.layout == "directories" else ""
         return folder if all("=" in part for part in folder.split("/")) else ""
 
-    def _compute(self, version: int) -> None:
-        lines = defaultdict[str, list[str]](list)
-        for file in offered.files(self.log, version):
+    def _compute(self, version: int, watch: offered.Watch = offered.unwatched) -> None:
+        lines, files = defaultdict[str, list[str]](list), offered.files(self.log, version, watch=watch)
+        for file in watch(files, len(files)):
             if "\n" in file.name or "\r" in file.name:
                 raise RefusedError(f"the data file {file.name!r} of {self.log.store.url} has the end of a line in its name.")
             lines[self.folder(file.name)].append(f"{self.where}/{file.name}\n")
