@@ -24,7 +24,7 @@ PEER    := $(VENV)/connector/of-$(shell cksum < tests/benchmarks/kafka/pom.xml |
 DELTA   := $(VENV)/delta/of-$(shell cat tests/benchmarks/table/pom.xml tests/benchmarks/table/requirements.txt | cksum | cut -d ' ' -f 1)
 # And JVM Hudi, with a Spark that it fits, in an environment of its own.
 SPARK35 := $(VENV)/spark35/of-$(shell cat tests/services/jvm_hudi/pom.xml tests/services/jvm_hudi/requirements.txt | cksum | cut -d ' ' -f 1)
-# And Delta and Iceberg for that Spark, which read exports.
+# And Delta and Iceberg for that Spark, which read exports, and the server of a catalog, which follows them.
 READERS := $(VENV)/readers/of-$(shell cksum < tests/services/export_readers/pom.xml | cut -d ' ' -f 1)
 # Tables that JVM Hudi has written, which the source archive of hudi-rs has for its own tests.
 HUDI    := $(VENV)/hudi/of-$(shell grep '^hudi==' constraints.txt | cksum | cut -d ' ' -f 1)
@@ -227,7 +227,7 @@ $(SPARK35): | $(BIN)/python
 
 $(READERS): | $(BIN)/python
 	@command -v mvn > /dev/null || { echo "The tests of exports in Spark need Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
-	@echo "Getting Delta and Iceberg for Spark 3.5: some 55 MB."
+	@echo "Getting Delta and Iceberg for Spark 3.5, and a catalog's server: some 270 MB."
 	rm -rf $(VENV)/readers
 	mvn -B -q -f tests/services/export_readers/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/readers/repository" \
 	    dependency:copy -DoutputDirectory="$(CURDIR)/$(VENV)/readers/jars"

@@ -6,17 +6,18 @@ import datetime as dt
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import moto
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from catalog_steps import IN_PROD, exported, kept_in_step, known, prod
 from exported import play
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from iceberg_readers import database, seen, table
 from iceberg_table import metadata
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 from test_delta_export import TYPES, objects
 from test_retire import STEPS, History, Killed, kill, rows
@@ -28,6 +29,9 @@ from quire import Ledger, LocalRunner
 from quire.engine.exports import catalogs, iceberg, iceberg_types
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, UsageError
 from quire.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 LOCAL = LocalRunner()
 HERE: dict[str, Any] = {"transform": "raw", "format": "parquet", "exports": "iceberg"}
@@ -99,6 +103,7 @@ def test_partition_columns_are_typed_and_may_widen(tmp_path: Path) -> None:
     assert seen(dest).sort_by("k").select(["k", "dt"]).to_pylist() == [
         {"k": "1", "dt": dt.date(2026, 11, 26)}, {"k": "2", "dt": dt.date(2026, 11, 27)}, {"k": "a/b", "dt": None},
     ]  # fmt: skip
+    assert [field.name for spec in table(dest).specs().values() for field in spec.fields] == ["k", "dt"], "Java takes no older ones"
     gather(write(tmp_path / "in", {"k=1/dt=2026-11-27/d": b"d"}), dest, **how)
     gather(write(tmp_path / "in", {"k=1/dt=2026-11-26/a": b"new"}), dest, on_change="reprocess", **how)
     assert contents(dest) == rows(dest) == ["b", "c", "d", "new"]
@@ -108,6 +113,17 @@ def test_partition_columns_are_typed_and_may_widen(tmp_path: Path) -> None:
     assert report.exports == (f"iceberg: version {Ledger(dest).exports()['iceberg']}, behind the newest one",)
     with refused(RefusedError, 2, "does not lie in directories of the columns k, dt", "drop_export('iceberg')"):
         Ledger(dest).export("iceberg")
+
+
+def test_columns_that_come_later_leave_the_partitions_as_they_were(tmp_path: Path) -> None:
+    dest, first = tmp_path / "out", pa.record_batch({"id": [1], "k": ["a"]})
+    write_rows(dest, [first], columns=first.schema, by=("k",))
+    Ledger(dest).export("iceberg")
+    before = table(dest).specs()
+    more = pa.record_batch({"id": [2], "k": ["b"], "x": [1.5]})
+    write_rows(dest, [more], columns=more.schema, by=("k",), schema_evolution="add")
+    assert table(dest).specs() == before
+    assert {row["id"]: (row["k"], row["x"]) for row in seen(dest).to_pylist()} == {1: ("a", None), 2: ("b", 1.5)}
 
 
 def test_directories_of_partition_by_keep_their_values(tmp_path: Path) -> None:
@@ -311,44 +327,37 @@ def test_all_rows_may_go_and_come_again(tmp_path: Path) -> None:
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     """A catalog in SQLite that pyiceberg's configuration calls `prod`."""
     (tmp_path / "catalog").mkdir()
-    uri, warehouse = f"sqlite:///{tmp_path}/catalog/catalog.db", f"file://{tmp_path}/catalog"
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", {"catalog": {"prod": {"type": "sql", "uri": uri, "warehouse": warehouse}}})
-    return load_catalog("prod")
-
-
-IN_PROD: dict[str, Any] = {"catalog": "prod", "table": "db.events"}
-
-
-def known(catalog: Catalog) -> list[str]:
-    return sorted(value.decode() for value in catalog.load_table("db.events").scan().to_arrow()["content"].to_pylist())
-
-
-def exported(tmp_path: Path, **how: Any) -> Path:
-    gather(
-        write(tmp_path / "in", {"k=1/a": b"a", "k=2/b": b"b"}), tmp_path / "out", transform="raw", format="parquet", layout="directories"
-    )
-    Ledger(tmp_path / "out").export("iceberg", **{**IN_PROD, **how})
-    return tmp_path / "out"
+    return prod(monkeypatch, type="sql", uri=f"sqlite:///{tmp_path}/catalog/catalog.db", warehouse=f"file://{tmp_path}/catalog")
 
 
 def test_a_catalog_is_kept_in_step(tmp_path: Path, catalog: Catalog) -> None:
-    how = HERE | {"layout": "directories"}
-    dest = exported(tmp_path)
-    assert known(catalog) == ["a", "b"]
-    gather(write(tmp_path / "in", {"k=2/c": b"c"}), dest, **how)
-    gather(write(tmp_path / "in", {"k=1/a": b"new"}), dest, on_change="reprocess", **how)
-    gather(write(tmp_path / "in", {"k=x/d": b"d"}), dest, **how)  # another type of the column, another spec
-    Ledger(dest).compact(spark=LOCAL)
-    assert known(catalog) == contents(dest) == rows(dest) == ["b", "c", "d", "new"]
-    assert {each.snapshot_id for each in catalog.load_table("db.events").metadata.snapshots} == {
-        each.snapshot_id for each in table(dest).metadata.snapshots
-    }
-    catalog.drop_table("db.events")
-    Ledger(dest).export("iceberg")
-    assert known(catalog) == rows(dest)
-    Ledger(dest).drop_export("iceberg")
-    assert catalog.list_tables("db") == []
-    assert Ledger(dest).exports() == {}
+    kept_in_step(tmp_path, catalog)
+
+
+@pytest.mark.seldom
+def test_a_catalog_of_glue_is_kept_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"glue.access-key-id": "a test's", "glue.secret-access-key": "a test's", "glue.region": "us-east-1"}
+    with moto.mock_aws():
+        kept_in_step(tmp_path, prod(monkeypatch, type="glue", warehouse=f"file://{tmp_path}", **keys))
+
+
+@pytest.mark.seldom
+def test_a_catalog_that_takes_no_tables_of_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"dynamodb.access-key-id": "a test's", "dynamodb.secret-access-key": "a test's", "dynamodb.region": "us-east-1"}
+    with moto.mock_aws():
+        prod(monkeypatch, type="dynamodb", **keys)
+        with refused(RefusedError, 2, "the catalog prod is of a kind into which pyiceberg brings no tables of others"):
+            exported(tmp_path)
+    assert Ledger(tmp_path / "out").exports() == {}
+    assert not (tmp_path / "out/_iceberg").exists()
+
+
+@pytest.mark.parametrize("how", [{"type": "in-memory"}, {"type": "sql", "uri": "sqlite://"}], ids=str)
+def test_a_catalog_in_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]) -> None:
+    prod(monkeypatch, **how)
+    with refused(UsageError, 2, "the catalog prod lies in this process's memory", "sqlite:////lake/catalog.db"):
+        exported(tmp_path)
+    assert Ledger(tmp_path / "out").exports() == {}
 
 
 def test_a_catalog_that_is_away_holds_the_files_that_it_names_and_is_caught_up(
@@ -382,6 +391,35 @@ def test_a_driver_that_died_before_the_catalog_is_made_good(tmp_path: Path, cata
     assert known(catalog) == ["a", "b"]
     quire.recover(dest)
     assert known(catalog) == rows(dest) == ["b", "new"]
+
+
+def test_a_driver_that_died_while_it_registered_a_table_anew_is_made_good(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dest, how = exported(tmp_path), HERE | {"layout": "directories"}
+    with monkeypatch.context() as patch:
+        patch.setattr(type(catalog), "register_table", kill)
+        with pytest.raises(Killed):
+            gather(write(tmp_path / "in", {"k=x/c": b"c"}), dest, **how)  # another type of the column
+    assert catalog.list_tables("db") == []
+    quire.recover(dest)
+    assert known(catalog) == rows(dest) == ["a", "b", "c"]
+
+
+def test_who_registers_a_table_anew_looks_whether_another_driver_has_gone_on(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dest, how, register = exported(tmp_path), HERE | {"layout": "directories"}, type(catalog).register_table
+
+    def slow(catalog: Catalog, name: str, address: str) -> Any:
+        monkeypatch.setattr(type(catalog), "register_table", register)
+        gather(write(tmp_path / "in", {"k=1/a": b"new"}), dest, on_change="reprocess", **how)  # another driver, meanwhile
+        catalog.drop_table("db.events")
+        return register(catalog, name, address)
+
+    monkeypatch.setattr(type(catalog), "register_table", slow)
+    gather(write(tmp_path / "in", {"k=x/c": b"c"}), dest, **how)
+    assert known(catalog) == rows(dest) == ["b", "c", "new"]
 
 
 def test_of_two_drivers_the_second_one_reads_what_the_first_has_done(
@@ -453,6 +491,7 @@ def test_a_table_of_another_program_in_the_catalog_is_left_alone(tmp_path: Path,
     ("how", "said"),
     [
         ({"catalog": "nope"}, "pyiceberg's configuration has no usable catalog 'nope'"), ({"catalog": None}, "go together"),
+        ({"catalog": "postgresql://me:sesame@host/db"}, "and not an address"),
         ({"table": None}, "go together"), ({"table": "events"}, "as catalog='prod', table='db.events'"),
         ({"table": 7}, "table takes a text"),
         ({"table": "x" * 2000}, "table takes a text"), ({"location": "lake"}, "location takes"),
@@ -472,7 +511,7 @@ def test_a_catalog_needs_pyiceberg(tmp_path: Path, catalog: Catalog, monkeypatch
     with refused(UsageError, 2, "pip install 'quire-spark[iceberg]'"):
         exported(tmp_path)
     options = {"catalog": "prod", "table": "db.events"}
-    for verb in (lambda: catalogs.bring(options, {}, ""), lambda: catalogs.drop(options, "")):
+    for verb in (lambda: catalogs.bring(options, lambda: ({}, "")), lambda: catalogs.drop(options, "")):
         with refused(UsageError, 2, "pip install 'quire-spark[iceberg]'"):
             verb()
     gather(write(tmp_path / "in", {"k=1/c": b"c"}), tmp_path / "out", **HERE, layout="directories")

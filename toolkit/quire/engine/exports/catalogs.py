@@ -6,7 +6,7 @@ password. A catalog commits on condition of the snapshot that it has: of two dri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,32 +25,44 @@ def check(options: Mapping[str, str]) -> None:
         raise UsageError(
             f"a catalog and a table go together, as catalog='prod', table='db.events', and not {quoted(name)}, {quoted(table)}"
         )
+    if ":" in name:  # a log says a name alone: an address of it would be opened by whoever calls next
+        raise UsageError(
+            "catalog= is the name of a catalog in pyiceberg's configuration, where its address and its password stay, and not an address. "
+            "One in a file: PYICEBERG_CATALOG__LAKE__URI=sqlite:////lake/catalog.db"
+        )
     with _told(name, table):
         _ours(_loaded(_catalog(name), table), None, name, table)
 
 
-def bring(options: Mapping[str, str], said: Mapping[str, Any], address: str) -> None:
-    """Let the catalog's table have the newest snapshot of `said`, metadata that lie at `address`."""
+def bring(options: Mapping[str, str], newest: Callable[[], tuple[Mapping[str, Any], str]]) -> None:
+    """Let the catalog's table have the newest snapshot of the `newest` metadata, which say so each time, with their address.
+
+    Where directories make other columns than before, the table is registered anew, since catalogs fit an older one's to the new columns
+    and refuse them: for that moment it is not there.
+    """
     if "catalog" not in options:
         return
     name, table = options["catalog"], options["table"]
     with _told(name, table):
         catalog = _catalog(name)
-        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 
         for _ in range(_TRIES):
-            there = _loaded(catalog, table)
+            there, (said, address) = _loaded(catalog, table), newest()
             try:
                 if there is None:
                     catalog.create_namespace_if_not_exists(tuple(table.split(".")[:-1]))
                     catalog.register_table(table, address)
-                    return
+                    continue  # another driver may have gone on meanwhile
                 _ours(there, said["table-uuid"], name, table)
                 if there.metadata.last_sequence_number >= said["last-sequence-number"]:
                     return
+                if there.metadata.default_spec_id != said["default-spec-id"]:
+                    catalog.drop_table(table)
+                    continue
                 catalog.commit_table(there, *_changes(there, said))
                 return
-            except (CommitFailedException, TableAlreadyExistsError):
+            except (CommitFailedException, NoSuchTableError, TableAlreadyExistsError):
                 continue  # another driver was first: see what it has done
         raise QuireError(f"other programs commit to {table} all the time")
 
@@ -78,12 +90,19 @@ def _catalog(name: str) -> Any:
     except ImportError:
         raise UsageError("a catalog of Iceberg needs pyiceberg: pip install 'quire-spark[iceberg]'") from None
     try:
-        return load_catalog(name)
+        found = load_catalog(name)
     except ValueError as e:
         raise UsageError(
             f"pyiceberg's configuration has no usable catalog {quoted(name)} ({scrub(_first(e))}). Describe it in ~/.pyiceberg.yaml, or by "
             f"PYICEBERG_CATALOG__{name.upper()}__URI and the like."
         ) from e
+    place = found.engine.url if hasattr(found, "engine") else None
+    if place is not None and place.get_backend_name() == "sqlite" and place.database in (None, "", ":memory:"):
+        raise UsageError(
+            f"the catalog {name} lies in this process's memory, where no reader finds a table. Give it a file by its uri: "
+            f"sqlite:////lake/catalog.db"
+        )
+    return found
 
 
 def _loaded(catalog: Any, table: str) -> Any:
@@ -113,16 +132,12 @@ def _changes(there: Any, said: Mapping[str, Any]) -> tuple[tuple[Any, ...], tupl
     from pyiceberg.table import update
 
     has = there.metadata
-    schemas, specs = {each.schema_id for each in has.schemas}, {each.spec_id for each in has.partition_specs}
+    schemas = {each.schema_id for each in has.schemas}
     changes = list[Any]()
     for schema in (each for each in said["schemas"] if each["schema-id"] not in schemas):
         changes.append(update.AddSchemaUpdate.model_validate({"schema": schema}))
     if has.current_schema_id != said["current-schema-id"]:
         changes.append(update.SetCurrentSchemaUpdate.model_validate({"schema-id": said["current-schema-id"]}))
-    for spec in (each for each in said["partition-specs"] if each["spec-id"] not in specs):
-        changes.append(update.AddPartitionSpecUpdate.model_validate({"spec": spec}))
-    if has.default_spec_id != said["default-spec-id"]:
-        changes.append(update.SetDefaultSpecUpdate.model_validate({"spec-id": said["default-spec-id"]}))
     if has.location != said["location"]:
         changes.append(update.SetLocationUpdate.model_validate({"location": said["location"]}))
     changes.append(update.SetPropertiesUpdate(updates=said["properties"]))
@@ -146,6 +161,8 @@ def _told(name: str, table: str) -> Iterator[None]:
         yield
     except QuireError:
         raise
+    except NotImplementedError as e:
+        raise RefusedError(f"the catalog {name} is of a kind into which pyiceberg brings no tables of others. Choose another one.") from e
     except Exception as e:  # of pyiceberg, and of what it stands on: HTTP, SQL, Thrift
         raise QuireError(f"the catalog {name} of Iceberg gives no answer about {table} ({type(e).__name__}: {scrub(_first(e))})") from e
 

@@ -108,7 +108,12 @@ def bring(
         return version, 0
     found = tip
     point(store, _HINT, lambda: str(_newest_after(store, found.number)).encode())
-    catalogs.bring(one.options, found.said, f"{where}/{_name(found.number)}")
+
+    def newest() -> tuple[Mapping[str, Any], str]:
+        number = _newest_after(store, found.number)
+        return found.said if number == found.number else _read(store, number).said, f"{where}/{_name(number)}"
+
+    catalogs.bring(one.options, newest)
     return max(tip.version, version), tip.number
 
 
@@ -330,19 +335,32 @@ class _Writer:
         before = _of(said["schemas"], "schema-id", said["current-schema-id"])["fields"] if self.tip else []
         schema = iceberg_types.Schema(offered.columns(self.log, first), made, self.store.url, before, said["last-column-id"])
         number = max((each["schema-id"] for each in said["schemas"]), default=-1) + 1
-        spec = [
-            {"source-id": schema.made[key], "field-id": said["last-partition-id"] + i, "name": key, "transform": "identity"}
-            for i, key in enumerate(made, 1)
-        ]
-        said = said | {
+        said = said | self._spec(said, schema.made, number) | {
             "schemas": [*said["schemas"], {"type": "struct", "schema-id": number, "fields": schema.fields}], "current-schema-id": number,
-            "last-column-id": schema.last, "partition-specs": [*said["partition-specs"], {"spec-id": number, "fields": spec}],
-            "default-spec-id": number, "last-partition-id": said["last-partition-id"] + len(spec),
+            "last-column-id": schema.last,
             "properties": said["properties"] | {_MAPPING: json.dumps(schema.mapping()), PARTITIONS: json.dumps(list(made.items()))},
         }  # fmt: skip
         found = (self._file(name, records, size, made) for name, records, size in files)
         those = [self._manifest(some, said) for some in _batched(found, FILES)]
         return self._done(those, said, "overwrite" if self.tip else "append", whole=False)
+
+    def _spec(self, said: Mapping[str, Any], made: Mapping[str, int], number: int) -> dict[str, Any]:
+        """The columns that directories make, by their ids: as before, or anew where these are other ones.
+
+        All files are stated anew with it, so no older one stays: Java refuses a column of the name that another id had in one of them.
+        """
+        if self.tip:
+            before = _of(said["partition-specs"], "spec-id", said["default-spec-id"])
+            if {field["name"]: field["source-id"] for field in before["fields"]} == made:
+                return {"partition-specs": [before]}
+        last = said["last-partition-id"]
+        fields = [
+            {"source-id": source, "field-id": last + i, "name": name, "transform": "identity"}
+            for i, (name, source) in enumerate(made.items(), 1)
+        ]
+        return {
+            "partition-specs": [{"spec-id": number, "fields": fields}], "default-spec-id": number, "last-partition-id": last + len(fields)
+        }  # fmt: skip
 
     def _done(self, those: Sequence[dict[str, Any]], said: dict[str, Any], operation: str, *, whole: bool) -> _Tip:
         """The metadata with the new snapshot; `whole`: those before it still are."""
