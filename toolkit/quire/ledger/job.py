@@ -23,7 +23,8 @@ from quire.commit.log import Log
 from quire.commit.retire import Superseded, superseded
 from quire.coverage import checkpoint
 from quire.coverage.counts import files_out
-from quire.coverage.live import added
+from quire.coverage.fold import fold
+from quire.coverage.live import added, live
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
@@ -33,7 +34,7 @@ from quire.errors import AllQuarantined, FormatError, QuireError, RefusedError, 
 from quire.formats import parquet_options
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
-from quire.planning.rewriting import live_files, refuse_missing
+from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress
 from quire.sources import partition_by, transforms
 from quire.sources.files import Root
@@ -51,7 +52,7 @@ TRIES = 20  # plans that others may thwart until this call gives up
 
 @dataclass(frozen=True)
 class Changed(display.Shown):
-    """The result of a change: what left the ledger, data files removed and written instead, their bytes.
+    """The result of a change: what left the ledger, data files removed and written instead, their bytes and records (rows or lines).
 
     files_out        files that a `forget` took out, gathered or quarantined; each counts once, where its first byte was
     quarantined_out  what left the quarantine: files, parts of files and single records, one each, as `Summary.quarantined` counts them.
@@ -71,8 +72,10 @@ class Changed(display.Shown):
     quarantined: int = 0
     removed: int = 0
     removed_bytes: int = 0
+    removed_records: int = 0
     written: int = 0
     written_bytes: int = 0
+    written_records: int = 0
     carried: int = 0
     left: tuple[tuple[str, str], ...] = field(default=())
     left_count: int = 0
@@ -114,8 +117,8 @@ class Changed(display.Shown):
             if self.quarantined_out:
                 rows["quarantined forgotten"] = f"{self.quarantined_out:,}"
         if self.removed or self.written:
-            rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)})"
-            rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)})"
+            rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)}, {self.removed_records:,} records)"
+            rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)}, {self.written_records:,} records)"
         if self.superseded:
             rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins))
         return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
@@ -335,17 +338,19 @@ def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     tasks = log.in_effect(commit)
     stats = added(tasks)
-    removed = [name for task in tasks for name in task.coverage.removes]
+    removed = {name for task in tasks for name in task.coverage.removes}
     # Just before the commit they counted.
     number = log.decided(commit.job)
-    sizes = {name: f.size for name, f in live_files(log, number[0] - 1).items()} if removed and number else {}
+    gone = [file for file in live(log, fold(log, number[0] - 1)) if file.name in removed] if removed and number else []
     written = [file for task in tasks for file in task.data_files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.coverage.left))]
     return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + files_out(commit, tasks),
         quarantined_out=found.quarantined_out + stats.quarantined_out,
         gathered=found.gathered + stats.gathered, vain=found.vain + stats.vain, quarantined=found.quarantined + stats.quarantined,
-        removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
-        written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
+        removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(file.size for file in gone),
+        removed_records=found.removed_records + sum(file.records for file in gone), written=found.written + len(written),
+        written_bytes=found.written_bytes + sum(file.size for file in written),
+        written_records=found.written_records + sum(file.records for file in written),
         carried=found.carried + stats.carried, left=(*found.left, *left),
     )  # fmt: skip

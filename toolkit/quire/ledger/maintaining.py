@@ -65,8 +65,9 @@ class UpkeepReport(Maintenance):
     def _done(self) -> Mapping[str, object]:
         rows = dict[str, object]()
         if self.compaction is not None:
-            before, now = self.compaction.removed, self.compaction.written
-            rows["compacted"] = f"{before:,} data files ({format_size(self.compaction.removed_bytes)}), which became {now:,}"
+            done = self.compaction
+            files = f"{done.removed:,} data files ({format_size(done.removed_bytes)}, {done.removed_records:,} records)"
+            rows["compacted"] = f"{files}, which became {done.written:,}"
         if self.checkpoint:
             rows["checkpoint"] = f"stands for version {self.checkpoint:,}"
         if self.expired is not None:
@@ -220,7 +221,8 @@ def _until(limit: float | None) -> Callable[[], bool]:
 
 def _sum(found: list[Changed]) -> Changed:
     """The changes of several jobs, one after the other."""
-    counts = ("removed", "removed_bytes", "written", "written_bytes", "carried", "superseded")
+    kinds = [f"{which}{what}" for which in ("removed", "written") for what in ("", "_bytes", "_records")]
+    counts = (*kinds, "carried", "superseded")
     sums = {name: sum(getattr(each, name) for each in found) for name in counts}
     return dataclasses.replace(
         found[-1], jobs=tuple(job for each in found for job in each.jobs), seconds=sum(each.seconds for each in found), **sums
