@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import io
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import directory_readers
 import quire
 from gathering import gather, write
 from loading import load, topic
 from quire import Ledger
 from quire.commit import retire
 from quire.read import first_rows
-from quire.sources.files import is_shown
 from quire.storage import bare
 from services import s3
 from services.azurite import connection_string
 from services.hdfs import HOME, USER
 from services.kafka import Mock, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 STEPS = st.lists(st.sampled_from(["run", "rewrite", "forget", "compact", "retry", "expire", "killed", "keep"]), min_size=3, max_size=7)
@@ -37,32 +39,35 @@ class Killed(BaseException):
 
 
 class Pipeline:
-    """A destination and what it holds: `there`, name → the texts of its rows."""
+    """A destination and what it holds: `there`, name → the texts of its rows, which are in a `column`."""
+
+    column: ClassVar[str]
 
     def __init__(self, place: Place, local: Path) -> None:
         self.dest, self.options = place
-        self.source, self.there = local / "in", dict[str, list[str]]()
+        self.local, self.source, self.there = local, local / "in", dict[str, list[str]]()
 
     @property
     def ledger(self) -> Ledger:
         return Ledger(self.dest, storage_options=self.options)
 
-    def listed(self) -> list[str]:
-        """The rows that somebody finds who lists the directory."""
-        store = bare(self.dest, self.options)
-        names = [entry.name for entry in store.walk() if is_shown(entry.name) and entry.name.endswith(".parquet")]
-        found = (pq.read_table(io.BytesIO(store.get(name))) for name in names)
-        return sorted(self.text(row) for table in found for row in table.to_pylist())
+    def listed(self, spark: SparkSession | None = None) -> list[str]:
+        """The rows that somebody finds who lists the directory: readers of Parquet's, or Spark."""
+        here = Path(self.dest.removeprefix("file://"))
+        if not self.dest.startswith("file://"):
+            here = self.local / "listed"
+            shutil.rmtree(here, ignore_errors=True)
+            directory_readers.copied(bare(self.dest, self.options), here)
+        seen = directory_readers.values_in_spark(spark, here, self.column) if spark else directory_readers.values(here, self.column)
+        return [_text(value) for value in seen]
 
     def check(self, after: str) -> None:
         wanted = sorted(text for texts in self.there.values() for text in texts)
         assert self.listed() == wanted, f"after {after}"
         if wanted:
-            assert sorted(self.text(row) for row in first_rows(bare(self.dest, self.options), 10_000)) == wanted, f"after {after}"
+            rows = first_rows(bare(self.dest, self.options), 10_000)
+            assert sorted(_text(row[self.column]) for row in rows) == wanted, f"after {after}"
         assert self.ledger.verify(spark=HERE["spark"]).ok
-
-    def text(self, row: dict[str, Any]) -> str:
-        return str(row["content"].decode())
 
     def write(self, name: str, i: int) -> None:
         self.there[name] = [f"{name} at {i}"]
@@ -82,12 +87,13 @@ class Pipeline:
 class Files(Pipeline):
     """Whole files, each a row."""
 
+    column = "content"
+
 
 class Process(Pipeline):
     """Lines of files, each a row of a function's."""
 
-    def text(self, row: dict[str, Any]) -> str:
-        return str(row["line"])
+    column = "line"
 
     def write(self, name: str, i: int) -> None:
         self.there[name] = [f"{name} {i} {n}" for n in range(3)]
@@ -103,6 +109,10 @@ class Process(Pipeline):
         self.ledger.retry(self.source, function=_lines, **HERE)
 
 
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 def _lines(split: quire.Split, content: bytes) -> Iterator[dict[str, str]]:
     for line in content.decode().splitlines():
         yield {"line": line}
@@ -111,12 +121,11 @@ def _lines(split: quire.Split, content: bytes) -> Iterator[dict[str, str]]:
 class Kafka(Pipeline):
     """Records of a topic: they are never changed, and none is forgotten alone."""
 
+    column = "value"
+
     def __init__(self, place: Place, local: Path, cluster: Mock) -> None:
         super().__init__(place, local)
         self.cluster, self.topic = cluster, topic(cluster, 2, [])
-
-    def text(self, row: dict[str, Any]) -> str:
-        return str(row["value"].decode())
 
     def write(self, name: str, i: int) -> None:
         texts = [f"{name} {i} {n}" for n in range(3)]
@@ -133,7 +142,7 @@ class Kafka(Pipeline):
         self.ledger.checkpoint(spark=HERE["spark"])
 
 
-def play(pipeline: Pipeline, steps: list[str], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def play(pipeline: Pipeline, steps: list[str], seed: int, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     for i, step in enumerate(["run", *steps]):
         n = (seed + i) % 5
         if step in ("run", "rewrite", "killed"):
@@ -158,6 +167,7 @@ def play(pipeline: Pipeline, steps: list[str], seed: int, monkeypatch: pytest.Mo
         elif step == "keep":
             pipeline.ledger.keep_versions((0, "1 hour", 2)[n % 3])
         pipeline.check(step)
+    assert pipeline.listed(spark) == pipeline.listed()
 
 
 def _die(*_: object) -> None:
@@ -197,10 +207,10 @@ def _drawn(most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
 @_drawn(8)
 def test_after_any_history_whoever_lists_the_directory_agrees(
     pipeline: str, steps: list[str], seed: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession,
 ) -> None:  # fmt: skip
     local = tmp_path_factory.mktemp("history")
-    play(MAKE[pipeline](_place("disk", request, local), local, request), steps, seed, monkeypatch)
+    play(MAKE[pipeline](_place("disk", request, local), local, request), steps, seed, monkeypatch, spark)
 
 
 @pytest.mark.chaos
@@ -209,10 +219,10 @@ def test_after_any_history_whoever_lists_the_directory_agrees(
 @_drawn(2_000)
 def test_after_very_many_histories_whoever_lists_the_directory_agrees(
     pipeline: str, steps: list[str], seed: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession,
 ) -> None:  # fmt: skip
     local = tmp_path_factory.mktemp("history")
-    play(MAKE[pipeline](_place("disk", request, local), local, request), steps, seed, monkeypatch)
+    play(MAKE[pipeline](_place("disk", request, local), local, request), steps, seed, monkeypatch, spark)
 
 
 @pytest.mark.nightly
@@ -222,7 +232,7 @@ def test_after_very_many_histories_whoever_lists_the_directory_agrees(
 @_drawn(50)
 def test_after_any_history_on_a_service_whoever_lists_the_directory_agrees(
     pipeline: str, kind: str, steps: list[str], seed: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession,
 ) -> None:  # fmt: skip
     local = tmp_path_factory.mktemp("history")
-    play(MAKE[pipeline](_place(kind, request, local), local, request), steps, seed, monkeypatch)
+    play(MAKE[pipeline](_place(kind, request, local), local, request), steps, seed, monkeypatch, spark)
