@@ -10,6 +10,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from writes import begin, end, listed, rows, there, write
 
@@ -410,3 +411,20 @@ def test_of_two_frames_that_add_a_column_of_two_types_one_wins(tmp_path: Path) -
     with pytest.raises(QuireError, match=r"rows of two schemas.*'new' is string, and int64"):
         end(*done[1])
     assert there(tmp_path) == listed(tmp_path) == [1, 2]
+
+
+def test_a_dictionary_is_made_of_values_that_come_twice(tmp_path: Path) -> None:
+    n = 40_000
+    batch = pa.record_batch(
+        {
+            "id": range(n), "name": [f"name {i}" for i in range(n)], "city": ["sf", "nyc"] * (n // 2), "yes": [True, False] * (n // 2),
+            "tags": [["a", "b"]] * n, "by.day": pa.array([i % 7 for i in range(n)], pa.int32()),
+            "at": pa.array(range(n), pa.timestamp("us", "UTC")),
+        }
+    )  # fmt: skip
+    write(tmp_path / "out", [batch.slice(0, n // 2), batch.slice(n // 2)], columns=batch.schema)
+    (file,) = (tmp_path / "out").glob("*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    made = {group.column(i).path_in_schema for i in range(group.num_columns) if "RLE_DICTIONARY" in group.column(i).encodings}
+    assert made == {"city", "tags.list.element", "by.day"}
+    assert pq.read_table(file).to_batches()[0].to_pylist() == batch.to_pylist()

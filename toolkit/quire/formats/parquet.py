@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from quire.formats import footer
+from quire.formats import dictionaries, footer
 from quire.formats.damage import ARROW
 from quire.formats.footer import Chunk
 from quire.formats.parquet_options import LARGEST, ParquetOptions
@@ -95,10 +95,11 @@ class ParquetWriter:
     """Writes batches into data files of about `target` bytes; `files` and `offsets` (the first row's number) are a value a batch.
 
     `group`: bytes of rows in a row group, where `options` say no size. Each has its own dictionaries, so of columns larger ones are smaller
-    and made in less time.
+    and made in less time. `looks`: the first rows of a file say which columns have none.
     """
 
     group = GROUP
+    looks = False
 
     def __init__(self, create: Callable[[int], Sink], target: int, compression: str, options: ParquetOptions = USUAL) -> None:
         self.create, self.target, self.compression, self.options = create, target, _LOSSLESS[compression], options
@@ -185,7 +186,7 @@ class ParquetWriter:
         self._file = SinkFile(self.create(len(self.sizes)))
         self.sizes.append(0)
         self._rows = 0
-        if not self.options.bloom_filters:  # whose size is a matter of the first rows
+        if not self.options.bloom_filters and not self.looks:  # which are a matter of the first rows
             assert self.schema is not None
             self._writer = self._opened(self.schema.empty_table())
 
@@ -194,6 +195,8 @@ class ParquetWriter:
         assert self.schema is not None
         kept = self.compression != _LOSSLESS[PASSING]
         alike: Any = [name for name in _ALIKE if name in self.schema.names] if of_records(self.schema) else kept
+        if self.looks:
+            alike = dictionaries.worth(first)
         more = self.options.writer(first) if kept else {"write_statistics": False}
         return pq.ParquetWriter(self._file, self.schema, compression=self.compression, use_dictionary=alike, store_schema=True, **more)
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 WORKERS = ("pyspark.worker", "pyspark.sql.pandas.serializers")
 # By their names, as they stand above this room; those of a store are loaded if its packages are there.
 MODULES = (
-    "quire.engine.driver", "pandas",  # for which Arrow looks as soon as it makes an array
+    "quire.engine.driver", "quire.write.spark", "pandas",  # for which Arrow looks as soon as it makes an array
     "boto3", "botocore.httpsession", "quire.storage.s3.store", "requests", "quire.storage.azure.store",
 )  # fmt: skip
 

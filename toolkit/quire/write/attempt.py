@@ -76,6 +76,7 @@ class _Writer(ParquetWriter):
     """A writer of columns."""
 
     group = 32 << 20
+    looks = True
 
 
 class _Files:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.errors import FormatError
+from quire.formats import dictionaries
 from quire.formats.damage import ARROW
 from quire.formats.parquet import ParquetFile, SinkFile, Writable
 from quire.table.format import bloom, schema
@@ -24,8 +25,6 @@ from quire.table.format.names import BaseFile
 
 GROUP = 32 << 20  # bytes of rows, as Arrow has them, in a row group
 LARGEST_FOOTER = 64 << 20
-# Where so many of the first rows differ a file has some 250,000 values, and a dictionary of them is larger than Parquet's writers allow.
-SAMPLE, DIFFERENT = 10_000, 0.98
 COMPRESSION = "zstd"
 TIME, SEQNO, KEY, PARTITION, NAME = schema.META
 _BLOOM, _KIND = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
@@ -122,17 +121,10 @@ class BaseFileWriter:
     def _writer(self, first: pa.Table) -> pq.ParquetWriter:
         """The file, begun by its first rows."""
         if self._opened is None:
-            alike = [leaf for each in self._schema if not _differs(first.column(each.name)) for leaf in _leaves(each, each.name)]
-            self._opened = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION, use_dictionary=alike, store_schema=False)
+            self._opened = pq.ParquetWriter(
+                self._file, self._schema, compression=COMPRESSION, use_dictionary=dictionaries.worth(first), store_schema=False
+            )
         return self._opened
-
-
-def _differs(column: pa.ChunkedArray) -> bool:
-    """Whether a dictionary of its values would be given up when it is made: text and numbers that hardly come twice in a file."""
-    if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
-        return False
-    some = column.slice(0, SAMPLE)
-    return bool(pc.count_distinct(some).as_py() > DIFFERENT * len(some))
 
 
 def _parts(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
@@ -140,21 +132,6 @@ def _parts(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     step = max(1, rows.num_rows * most // max(1, rows.nbytes))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
-
-
-def _leaves(column: pa.Field, at: str) -> Iterator[str]:
-    """The paths of a column's leaves, as Parquet calls them."""
-    kind = column.type
-    if pa.types.is_struct(kind):
-        for i in range(kind.num_fields):
-            yield from _leaves(kind.field(i), f"{at}.{kind.field(i).name}")
-    elif pa.types.is_list(kind):
-        yield from _leaves(kind.value_field, f"{at}.list.element")
-    elif pa.types.is_map(kind):
-        yield f"{at}.key_value.key"
-        yield from _leaves(kind.item_field, f"{at}.key_value.value")
-    else:
-        yield at
 
 
 # ------------------------------------------------------------------------------------------------------------------------ reading
