@@ -4,7 +4,7 @@
 
 Each commit adds a data file, of a source directory of its own. Timed is the step between `published` and the leaving of files alone: the
 first 100 commits, and the last 100. Every 50th commit of Delta also puts a checkpoint of all files, each tenth of Iceberg makes ten
-manifests one: these are told apart.
+manifests one: these are told apart. What all commits have left in the export's directory is told, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ SOME = 100
 
 
 EVERY = {"delta": 50, "iceberg": 10, "symlinks": 0}
+FOLDER = {"delta": "_delta_log", "iceberg": "_iceberg", "symlinks": "_symlinks"}
 
 
 def measure(place: Path, format: str, commits: int) -> tuple[list[float], list[float]]:
@@ -59,11 +60,13 @@ def main() -> int:
     print(f"{machine()}; load {load()}", flush=True)
     with workplace(args.at) as place:
         plain, larger = measure(Path(place), args.format, args.commits)
+        left = [path.stat().st_size for path in (Path(place) / "out" / FOLDER[args.format]).rglob("*") if path.is_file()]
     rows = [
         [what, len(some), f"{median(some):.4f}", f"{max(some):.4f}"]
         for what, some in (("the first ones", plain[:SOME]), ("the last ones", plain[-SOME:]), ("larger ones", larger)) if some
     ]  # fmt: skip
     print("\n" + table(["increments", "how many", "median, s", "longest, s"], rows))
+    print(f"metadata: {len(left):,} objects of {sum(left):,} bytes, {sum(left) / args.commits:,.0f} bytes a commit; load {load()}")
     first, last, verdict = median(plain[:SOME]), median(plain[-SOME:]), Verdict()
     verdict.check("an increment, s", f"≤ {LIMIT}", f"{last:.3f}", last <= LIMIT)
     verdict.check("the last ones against the first ones", "≤ 2 ×", f"{last / first:.2f} ×", last <= 2 * first)

@@ -155,16 +155,13 @@ def keep_versions(dest: str, keep: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="With --drop: end it without its catalog, which is gone for good.")
 @AS_JSON
 @QUIET
-def export(
-    dest: str, format: str, catalog: str | None, table: str | None, location: str | None, drop: bool, force: bool, as_json: bool,
-    quiet: bool,
-) -> None:  # fmt: skip
+def export(dest: str, format: str, drop: bool, force: bool, as_json: bool, quiet: bool, **given: str | None) -> None:
     """Offer DEST as a table of another format (delta, iceberg, symlinks), too, over the same files, in step with each later commit."""
     ledger = quire.Ledger(dest)
     if drop:
         ledger.drop_export(format, force=force)
     else:
-        show(ledger.export(format, catalog=catalog, table=table, location=location, progress=not quiet), as_json)
+        show(ledger.export(format, **given, progress=not quiet), as_json)
 
 
 @click.command()

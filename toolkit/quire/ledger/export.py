@@ -119,7 +119,7 @@ def _export(store: Store, format: str, options: Mapping[str, Any], bars: Progres
 def _watched(bars: Progress) -> offered.Watch:
     """Bars over what an export goes through."""
 
-    def watch(those: Iterable[T], total: int) -> Iterable[T]:
+    def watch(those: Iterable[T], total: int, /) -> Iterable[T]:
         with bars.phase("exporting", total=total) as bar:
             for n, each in enumerate(those, 1):
                 yield each

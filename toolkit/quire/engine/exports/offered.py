@@ -32,10 +32,10 @@ class Offer(NamedTuple):
 class Watch(Protocol):
     """Hands on each of some things, of which there are so many, so that somebody sees how many are done."""
 
-    def __call__(self, those: Iterable[T], total: int) -> Iterable[T]: ...
+    def __call__(self, those: Iterable[T], total: int, /) -> Iterable[T]: ...
 
 
-def unwatched(those: Iterable[T], _: int) -> Iterable[T]:
+def unwatched(those: Iterable[T], _: int, /) -> Iterable[T]:
     """Nobody looks."""
     return those
 
