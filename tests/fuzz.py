@@ -140,7 +140,7 @@ def _archive(content: bytes) -> None:
                 for member in archive.members():
                     assert not {"..", "."} & {*member.name.split("/")}, member.name
                     try:
-                        archive.content(member, 1 << 26, 1 << 26)
+                        archive.content(member, 1 << 26)
                     except archives.BrokenArchive:
                         raise
                     except BadContent:

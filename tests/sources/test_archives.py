@@ -101,7 +101,7 @@ def taken(content: bytes, name: str = "a", mode: str = NONE, **how: Any) -> list
     for number, member in enumerate(archive.members()):
         assert member.number == number
         try:
-            found.append((member.name, archive.content(member, 1 << 30, 1 << 30).whole))
+            found.append((member.name, archive.content(member, 1 << 30).whole))
         except BrokenArchive:
             raise
         except BadContent as e:
@@ -303,14 +303,14 @@ def test_a_long_member_that_is_damaged_is_known_before_a_byte_of_it_is_given(mon
     monkeypatch.setattr(archives, "PIECE", 1_000)
     data = bytearray(zipped([("bad", random.Random(1).randbytes(50_000)), ("good", b"3" * 9_000)]))
     archive = answer(bytes(data))
-    content = [archive.content(member, None, 1 << 20).content for member in archive.members()]
+    content = [archive.content(member, None).content for member in archive.members()]
     assert [b"".join(each) for each in content] == [random.Random(1).randbytes(50_000), b"3" * 9_000]
     data[40_000] ^= 255
     archive = answer(bytes(data))
     first, second = archive.members()
     with pytest.raises(BadContent, match="damaged"):
-        archive.content(first, None, 1 << 20)
-    assert b"".join(archive.content(second, None, 1 << 20).content) == b"3" * 9_000
+        archive.content(first, None)
+    assert b"".join(archive.content(second, None).content) == b"3" * 9_000
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["held", "stream"])
@@ -381,10 +381,10 @@ def test_a_member_larger_than_allowed_is_quarantined_alone() -> None:
     archive = answer(zipped([("large", TEXT * 100), ("good", b"3"), ("l.gz", gzip.compress(TEXT * 100))]), mode=AUTO)
     large, good, packed = archive.members()
     with pytest.raises(BadContent, match="larger than max_file_size: 20,000 bytes, allowed are 10,000"):
-        archive.content(large, 10_000, 10_000)
-    assert archive.content(good, 10_000, 10_000).whole == b"3"
+        archive.content(large, 10_000)
+    assert archive.content(good, 10_000).whole == b"3"
     with pytest.raises(BadContent, match="decodes to more than 10,000 bytes"):
-        archive.content(packed, 10_000, 10_000)
+        archive.content(packed, 10_000)
 
 
 def test_a_member_that_is_a_compressed_file_is_decoded_as_any_other() -> None:
@@ -407,7 +407,7 @@ def test_long_archives_take_little_memory(ending: str) -> None:
         before = tracemalloc.get_traced_memory()[0]
         size = 0
         for member in archive.members():
-            for piece in archive.content(member, None, 1 << 20).content:
+            for piece in archive.content(member, None).content:
                 size += len(piece)
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
@@ -450,12 +450,12 @@ def test_a_store_that_fails_is_not_a_damaged_archive() -> None:
     first = next(members)
     store.error = Vanished("changed while it was read")
     with pytest.raises(Vanished):
-        archive.content(first, 1 << 30, 1 << 30)
+        archive.content(first, 1 << 30)
     store = Streams(tar([("a", random.Random(1).randbytes(9 << 20))]), Vanished("changed while it was read"))
     request = ReadRequest("a.tar", "", len(store.content), 0, len(store.content))
     archive = next(unpacking(store, NONE, archives=True).read_many([request]))[1]
     with pytest.raises(Vanished):
-        [archive.content(member, 1 << 30, 1 << 30) for member in archive.members()]
+        [archive.content(member, 1 << 30) for member in archive.members()]
 
 
 def test_a_long_zip_is_read_by_few_ranges() -> None:
@@ -463,7 +463,7 @@ def test_a_long_zip_is_read_by_few_ranges() -> None:
     store: Any = Streams(data)
     request = ReadRequest("a.zip", "", len(data), 0, len(data))
     archive = next(unpacking(store, NONE, archives=True).read_many([request]))[1]
-    assert sum(len(archive.content(member, 1 << 20, 1 << 20).whole) for member in archive.members()) == 6_000_000
+    assert sum(len(archive.content(member, 1 << 20).whole) for member in archive.members()) == 6_000_000
     assert len(store.asked) < 20
 
 

@@ -326,7 +326,7 @@ def _first_member(processing: Processing, archive: Archive, root: Root, entry: E
     with closing(archive):
         for member in archive.members():
             if member.size and not member.why:
-                content = archive.content(member, processing.most, processing.most).whole
+                content = archive.content(member, processing.most).whole
                 path = f"{root.url.rstrip('/')}/{entry.name}!{member.name}"
                 return processing.sample(content, FileInfo(path, member.size, entry.version, entry.modified), (0, len(content)))
     return None

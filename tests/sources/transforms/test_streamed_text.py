@@ -6,8 +6,10 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +27,9 @@ from hypothesis import strategies as st
 import quire
 from gathering import gather, tar, write, zipped
 from quire import Ledger
-from quire.engine.kinds import streamed, together
+from quire.coverage.tails import Fingerprints, fingerprint
+from quire.engine.attempt import Attempt
+from quire.engine.kinds import reading, streamed, together
 from quire.errors import AllQuarantined, FormatError
 from quire.formats import running
 from quire.sources import archives, compression
@@ -217,7 +221,7 @@ def test_random_texts_in_random_chunks_are_as_if_read_whole(which: str, data: st
 
     def in_chunks() -> tuple[list[Any], list[Any]]:
         found = list(reader.stream(iter(pieces), 1 << 20))
-        return [each for made, _ in found for each in made], [each for _, rejected in found for each in rejected]
+        return [each for part in found for each in part.made], [each for part in found for each in part.rejected]
 
     assert outcome(in_chunks) == outcome(lambda: reader.read(content, begins=True))
 
@@ -233,8 +237,8 @@ def test_every_byte_may_end_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
         pieces = (content[i : i + size] for i in range(0, len(content), size))
         found = list(reader.stream(pieces, 1 << 20))
         assert (
-            [row for made, _ in found for each in made for row in each.to_pylist()],
-            [r for _, rejected in found for r in rejected],
+            [row for part in found for each in part.made for row in each.to_pylist()],
+            [r for part in found for r in part.rejected],
         ) == whole
 
 
@@ -464,6 +468,75 @@ def test_members_of_archives(kind: str, packed: str, tmp_path: Path, starts: lis
     assert ledger.refresh().verify(**LOCAL).ok
 
 
+@pytest.mark.parametrize("packed", ["zip", "tar", "tar.gz"])
+@pytest.mark.parametrize("transform", ["csv", "jsonl", "lines", "raw"])
+def test_members_that_are_compressed_files_are_streams(
+    transform: str, packed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored bytes of few or of many pieces; what they decode to may be longer than anything that is held."""
+    kind = "csv" if transform == "csv" else "jsonl"
+    longest, real = [0], compression.bounded
+
+    def bounded(*given: Any) -> compression.Decoded:
+        found = real(*given)
+        longest[0] = max(longest[0], len(found.content) if isinstance(found.content, bytes) else 0)
+        return found
+
+    monkeypatch.setattr(compression, "bounded", bounded)
+    members = dict[str, bytes]()
+    contents = [text(kind, 900), text(kind, 0), text(kind, 900, 900)]
+    for i, (ending, content) in enumerate(zip((".gz", ".zst", ".bz2"), contents, strict=True)):
+        members[f"{i}.{kind}{ending}"] = PACKED[ending](content)
+    content = {"zip": zipped, "tar": tar, "tar.gz": lambda files: gzip.compress(tar(files))}[packed](members)
+    source, dest = write(tmp_path / "in", {f"1.{packed}": content}), tmp_path / "out"
+    how: dict[str, Any] = {"schema": SCHEMA} if transform == kind else {"decompress": "auto"}
+    report = gather(source, dest, transform=transform, archives=True, max_file_size="5 KB", **how)
+    assert (report.files, report.quarantined_count) == (1, 0)
+    assert longest[0] <= 4 * CHUNK
+    ledger = Ledger(dest)
+    if transform == kind:
+        assert [row["id"] for row in rows_of(dest)] == list(range(1_800))
+    else:
+        assert b"".join(path.read_bytes() for path in sorted(dest.glob("part-*"))) == b"".join(contents)
+        with pytest.warns(UserWarning, match="decoded"):
+            assert ledger.read(f"{source}/1.{packed}!2.{kind}.bz2") == contents[2]
+    assert ledger.verify(**LOCAL).ok
+    assert gather(source, dest, transform=transform, archives=True, **how).files == 0
+    report = ledger.purge_sources(source, derived=transform == kind, min_age="0 s", dry_run=False, **LOCAL)
+    assert report.files == 1
+    assert not [path for path in source.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("packed", ["zip", "tar"])
+@pytest.mark.parametrize("transform", ["jsonl", "lines"])
+def test_damaged_members_are_quarantined_alone_and_cost_one_more_reading(
+    transform: str, packed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = list[int]()
+    real = Attempt.run
+
+    def run(self: Attempt) -> Any:
+        attempts.append(1)
+        return real(self)
+
+    monkeypatch.setattr(Attempt, "run", run)
+    members = {f"{i}.gz": damaged("truncated", "jsonl") if i % 3 == 1 else gzip.compress(text("jsonl", 300, 300 * i)) for i in range(12)}
+    content = {"zip": zipped, "tar": tar}[packed](members)
+    source, dest = write(tmp_path / "in", {f"1.{packed}": content}), tmp_path / "out"
+    gather(source, dest, transform=transform, archives=True, **({"schema": SCHEMA} if transform == "jsonl" else {}))
+    ledger = Ledger(dest)
+    found = ledger.inspect.quarantined()
+    assert sorted(found.member) == ["1.gz", "10.gz", "4.gz", "7.gz"]
+    assert ["its gzip is cut off at or before byte" in why for why in found.reason] == [True] * 4
+    good = [i for i in range(12) if i % 3 != 1]
+    if transform == "jsonl":
+        assert [row["id"] for row in rows_of(dest)] == [n for i in good for n in range(300 * i, 300 * i + 300)]
+    else:
+        assert b"".join(path.read_bytes() for path in sorted(dest.glob("part-*"))) == b"".join(text("jsonl", 300, 300 * i) for i in good)
+    assert len(attempts) == 2, "the others were looked at before it began again"
+    assert ledger.verify(**LOCAL).ok
+
+
 @KINDS
 def test_an_archive_that_is_cut_off_is_taken_back_whole(kind: str, tmp_path: Path, starts: list[str]) -> None:
     content = gzip.compress(tar({"a": text(kind, 900), "b": damaged("whole", kind) * 3, "c": text(kind, 2)}))
@@ -481,8 +554,8 @@ def test_a_file_that_changes_while_it_is_read_is_left_to_the_next_call(
     source = write(tmp_path / "in", {"1.csv": text("csv", 900), "2.csv": text("csv", 2)})
     real, once = Reader.stream, list[int]()
 
-    def stream(self: Reader, pieces: Iterator[bytes], most: int) -> Iterator[Any]:
-        for i, found in enumerate(real(self, pieces, most)):
+    def stream(self: Reader, pieces: Iterator[bytes], most: int, start: int) -> Iterator[Any]:
+        for i, found in enumerate(real(self, pieces, most, start)):
             if i == 3 and not once:
                 once.append(1)
                 time.sleep(0.01)
@@ -495,6 +568,249 @@ def test_a_file_that_changes_while_it_is_read_is_left_to_the_next_call(
     assert "changed" in starts[0]
     gather(source, tmp_path / "out", transform="csv")
     assert sorted(row["id"] for row in rows_of(tmp_path / "out")) == sorted([0, 1, *range(5_000, 5_900)])
+
+
+# ------------------------------------------------------------------------------------------------------------- files that grow
+TAIL: dict[str, Any] = {"transform": "jsonl", "schema": SCHEMA, "on_append": "tail"}
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+    later = time.time_ns() + 1_000_000  # another version, however coarse the file system's clock is
+    os.utime(path, ns=(later, later))
+
+
+def tiles(ledger: Ledger, path: Path) -> list[tuple[int, int, str]]:
+    """What the ledger has of a file, which must touch: (start, length, state)."""
+    found = sorted((x.start, x.length, x.state) for x in ledger.refresh().locate(path))
+    assert [start for start, *_ in found] == [0, *(start + length for start, length, _ in found[:-1])]
+    assert sum(found[-1][:2]) == path.stat().st_size
+    return found
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each text that was parsed, of what was joined to be held, and of what was asked for from the middle of a file."""
+    seen = list[int]()
+    real, held = JsonLines.parse, chunks.held
+
+    def parse(self: JsonLines, head: None, text: bytes) -> pa.RecordBatch:
+        seen.append(len(text))
+        return real(self, head, text)
+
+    def holds(pieces: Iterator[bytes], most: int) -> bytes | Iterator[bytes]:
+        found = held(pieces, most)
+        seen.append(len(found) if isinstance(found, bytes) else 0)
+        return found
+
+    monkeypatch.setattr(JsonLines, "parse", parse)
+    monkeypatch.setattr(chunks, "held", holds)
+    monkeypatch.setattr(reading, "APPENDED", 2 * CHUNK)  # what is read at once of a file that is being written to
+    return seen
+
+
+@pytest.mark.parametrize("last", [b"", b'{"id": 900, "na'])
+def test_a_long_file_that_grows_by_long_ends_is_never_held(last: bytes, tmp_path: Path, parsed: list[int]) -> None:
+    """Records that do not fit and lines without an end among them; a wrong record is as done as what lies around it."""
+    content = text("jsonl", 900, wrong={500: WRONG["jsonl"]})
+    source, dest = write(tmp_path / "in", {"1.jsonl": content + last}), tmp_path / "out"
+    report = gather(source, dest, **TAIL)
+    assert (report.files, report.held_back, report.quarantined_count) == (1, int(bool(last)), 1)
+    assert rows_of(dest) == want(900)
+    more = text("jsonl", 1_200, 900, wrong={1_000: WRONG["jsonl"], 1_001: WRONG["jsonl"]})
+    append(source / "1.jsonl", b'me": "x"}\n' * bool(last) + more)
+    report = gather(source, dest, **TAIL)
+    assert (report.held_back, report.quarantined_count, report.changed_count) == (0, 2, 0)
+    rest = [{"id": 900, "name": "x", "price": None}] * bool(last) + want(1_200, 900)
+    assert sorted(rows_of(dest), key=repr) == sorted([*want(900), *rest], key=repr)
+    whole, ledger = (source / "1.jsonl").read_bytes(), Ledger(dest)
+    records = ledger.inspect.quarantined_records()
+    assert [whole[r.offset : r.offset + r.length] for r in records.itertuples()] == [WRONG["jsonl"]] * 3
+    assert ["line 501: " in why for why in records.error] == [True, False, False]
+    assert len(tiles(ledger, source / "1.jsonl")) >= 6
+    assert ledger.verify(**LOCAL).ok
+    assert gather(source, dest, **TAIL).jobs == ()
+    assert max(parsed) <= CHUNK + 100, "more of a file was held than a chunk and a record"
+
+
+def test_fingerprints_of_what_has_passed_are_those_of_what_is_held() -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        content = rng.randbytes(rng.choice([1, 100, 4_095, 4_096, 8_192, 8_193, 30_000]))
+        at, start = (0, 0) if rng.random() < 0.7 else (0, rng.randint(0, len(content) - 1))
+        found = Fingerprints(start, at)
+        cuts = sorted(rng.choices(range(len(content) + 1), k=4))
+        for _ in found.passing(content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)):
+            pass
+        spans, end, place = list[tuple[int, int]](), len(content), start
+        for mark in sorted(rng.choices(range(start, end + 1), k=3)):
+            found.settle(mark)
+        while place < end and len(spans) < 5:
+            first = rng.randint(place, end - 1)
+            spans.append((first, rng.randint(1, end - first)))
+            place = sum(spans[-1])
+        found = Fingerprints(start, at)
+        for _ in found.passing(iter((content,))):
+            pass
+        middle = rng.randint(0, len(spans))
+        edge = spans[middle - 1][0] + spans[middle - 1][1] if middle else start
+        found.settle(edge, spans[:middle])
+        found.settle(rng.randint(edge, spans[middle][0] if middle < len(spans) else end))
+        found.settle(end, spans[middle:])
+        found.last(end)
+        done, aside = reading.cut(start, end - start, spans)
+        assert found.of == {(a, n): fingerprint(content[a : a + n]) for a, n in (*done, *aside)}
+
+
+@pytest.mark.parametrize("flush", ["hold", "take"])
+def test_a_last_line_of_a_long_end_waits_or_is_taken(flush: str, tmp_path: Path, parsed: list[int]) -> None:
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 3)}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    append(source / "1.jsonl", text("jsonl", 900, 3) + line("jsonl", 903)[:-1])
+    report = gather(source, dest, partial_lines=flush, **TAIL)
+    assert report.held_back == (flush == "hold")
+    assert rows_of(dest) == want(903 + (flush == "take"))
+    append(source / "1.jsonl", b"\n" + text("jsonl", 900, 904))
+    report = gather(source, dest, **TAIL)
+    assert report.longer_count == (flush == "take"), "what goes on behind a line that was taken may be the rest of it"
+    assert rows_of(dest) == want(1_804 if flush == "hold" else 904)
+    assert Ledger(dest).verify(**LOCAL).ok
+    assert max(parsed) <= CHUNK + 100
+
+
+def test_a_long_end_without_a_whole_line_waits(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 3)}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    long = json.dumps({"id": 3, "name": "x" * 50_000}).encode()
+    append(source / "1.jsonl", long)
+    report = gather(source, dest, **TAIL)
+    assert (report.files, report.held_back) == (0, 1)
+    append(source / "1.jsonl", b"\n" + line("jsonl", 4))
+    gather(source, dest, **TAIL)
+    assert [row["id"] for row in rows_of(dest)] == [0, 1, 2, 3, 4]
+
+
+def test_a_part_of_a_long_file_that_was_lost_is_read_again_as_a_stream(tmp_path: Path, parsed: list[int]) -> None:
+    """It lies within the file, so that its last line ends where others go on."""
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 900)}), tmp_path / "out"
+    for first in (900, 1_800, 2_700):
+        gather(source, dest, **TAIL)
+        append(source / "1.jsonl", text("jsonl", 900, first))
+    ledger, how = Ledger(dest), {**TAIL, "max_file_size": "10 KB"}
+    for at in (0, sorted(x.start for x in ledger.locate(source / "1.jsonl"))[1]):
+        lost = next(x.data_file for x in ledger.refresh().locate(source / "1.jsonl") if x.start == at)
+        assert lost is not None
+        (dest / lost).unlink()
+        ledger.forget(file=lost, progress=False, **LOCAL)
+        append(source / "1.jsonl", line("jsonl", -1))
+        assert gather(source, dest, **how).quarantined_count == 0
+        assert sorted(row["id"] for row in rows_of(dest) if row["id"] >= 0) == list(range(3_600))
+        tiles(ledger, source / "1.jsonl")
+        assert gather(source, dest, **how).jobs == ()
+    assert ledger.verify(**LOCAL).ok
+    assert max(parsed) <= CHUNK + 100
+
+
+def test_a_long_end_that_was_quarantined_is_retried_as_a_stream(tmp_path: Path, parsed: list[int]) -> None:
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 900)}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    long = json.dumps({"id": 905, "name": "x" * 20_000}).encode() + b"\n"
+    append(source / "1.jsonl", text("jsonl", 900, 900, {905: long}))
+    at = len(text("jsonl", 905))
+    gather(source, dest, max_file_size="4 KB", **TAIL)
+    (row,) = Ledger(dest).inspect.quarantined().itertuples()
+    assert f"its record that begins at byte {at:,} is longer than max_file_size" in row.reason
+    assert rows_of(dest) == want(900)
+    Ledger(dest).retry(source, max_file_size="50 KB", progress=False, **LOCAL)
+    assert sorted(row["id"] for row in rows_of(dest)) == sorted([*range(1_800), 905])
+    append(source / "1.jsonl", line("jsonl", 1_800))
+    assert gather(source, dest, **TAIL).bytes == len(line("jsonl", 1_800)), "it is followed from there"
+    tiles(Ledger(dest), source / "1.jsonl")
+
+
+def test_a_long_file_that_is_written_to_while_it_is_read_gives_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "APPENDED", 6 * CHUNK)
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 300)}), tmp_path / "out"
+    real, rows = local.LocalStore.read_many, [300]
+
+    def growing(self: Any, requests: Any) -> Any:
+        for answer in real(self, requests):
+            if rows[0] < 900 and answer[0].name == "1.jsonl":
+                append(source / "1.jsonl", text("jsonl", 10, rows[0]))
+                rows[0] += 10
+            yield answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local.LocalStore, "read_many", growing)
+        taken = [gather(source, dest, **TAIL).bytes for _ in range(12)]
+    assert sum(n > 0 for n in taken) >= 2, "a file that is always being written to was never read"
+    for _ in range(10):
+        gather(source, dest, **TAIL)
+    assert sorted(row["id"] for row in rows_of(dest)) == list(range(rows[0]))
+    tiles(Ledger(dest), source / "1.jsonl")
+
+
+def test_a_change_behind_the_lines_that_are_read_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[str]) -> None:
+    """The stream ends before the line that has no end, and does not look again at the file."""
+    monkeypatch.setattr(reading, "APPENDED", 2 * CHUNK)
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 900) + b'{"id'}), tmp_path / "out"
+    real, once = Reader.stream, list[int]()
+
+    def stream(self: Reader, pieces: Iterator[bytes], most: int, start: int) -> Iterator[Any]:
+        yield from real(self, pieces, most, start)
+        if not once:
+            once.append(1)
+            (source / "1.jsonl").write_bytes(text("jsonl", 900, 5_000))
+
+    monkeypatch.setattr(Reader, "stream", stream)
+    gather(source, dest, **TAIL)
+    assert starts
+    assert "changed" in starts[0]
+    gather(source, dest, **TAIL)
+    assert rows_of(dest) == want(900, 5_000)
+
+
+@pytest.mark.parametrize("n", [3, 900])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_text_whose_lines_cannot_be_told_is_not_followed(n: int, encoding: str, tmp_path: Path) -> None:
+    content = ("\ufeff" + text("jsonl", n).decode()).encode(encoding)
+    source, dest = write(tmp_path / "in", {"1.jsonl": content, "2.jsonl": text("jsonl", 2)}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    (row,) = Ledger(dest).inspect.quarantined().itertuples()
+    assert f"its text is {encoding}, in which no line's end stands alone" in row.reason
+    assert rows_of(dest) == want(2)
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_memory_is_flat_however_long_the_lines_of_a_file_are_together(grown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "APPENDED", 2 * CHUNK)
+    source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 3)}), tmp_path / "out"
+    if grown:
+        gather(source, dest, **TAIL)
+    append(source / "1.jsonl", text("jsonl", 20_000, 3) + b'{"id"')
+    now, asked, real, read_many = list[int](), list[int](), JsonLines.parse, local.LocalStore.read_many
+
+    def parse(self: JsonLines, head: None, text: bytes) -> pa.RecordBatch:
+        now.append(tracemalloc.get_traced_memory()[0])
+        return real(self, head, text)
+
+    def asking(self: Any, requests: Any) -> Any:
+        for request, answer in read_many(self, requests):
+            asked.append(len(answer) if isinstance(answer, bytes) else 0)
+            yield request, answer
+
+    monkeypatch.setattr(JsonLines, "parse", parse)
+    monkeypatch.setattr(local.LocalStore, "read_many", asking)
+    tracemalloc.start()
+    try:
+        gather(source, dest, **TAIL)
+    finally:
+        tracemalloc.stop()
+    assert rows_of(dest) == want(20_003)
+    assert (source / "1.jsonl").stat().st_size > 1 << 20
+    assert max(asked) <= 2 * CHUNK
+    assert max(now) < 500_000, "as much of it is held as there is"
 
 
 # ------------------------------------------------------------------------------------------------------- what is made of it later

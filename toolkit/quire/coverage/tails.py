@@ -11,6 +11,7 @@ content was changed while size and time stayed (`rsync -t`), which has the same 
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -45,6 +46,63 @@ class Prefix(NamedTuple):
 def fingerprint(content: bytes) -> int:
     """A hash of a row's bytes."""
     return xxhash.xxh3_64_intdigest(content if len(content) <= 2 * EDGE else content[:EDGE] + content[-EDGE:])
+
+
+class Fingerprints:
+    """Fingerprints of the parts of a stream, of which one knows only when their bytes have passed where they begin and end.
+
+    found = Fingerprints(start, 0)
+    for piece in found.passing(pieces): ...
+    found.settle(end, spans)        # all parts up to `end` are known now
+    found.last(end)
+    found.of[start, length]
+    """
+
+    def __init__(self, start: int, at: int) -> None:
+        """The first part begins at byte `start` of a file, the stream at byte `at`, which is not behind it."""
+        self.of = dict[tuple[int, int], int]()
+        self._waiting = deque[memoryview]()
+        self._start = self._at = at
+        self._first = self._rest = b""  # the edges of the part that goes on
+        self._begins = start
+
+    def passing(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The same pieces."""
+        for piece in pieces:
+            self._waiting.append(memoryview(piece))
+            yield piece
+
+    def settle(self, end: int, spans: Iterable[tuple[int, int]] = ()) -> None:
+        """Say which parts there are up to byte `end`: `spans`, as (start, length), and what lies between them."""
+        if self._at < self._begins:
+            self._pass(min(end, self._begins))
+            self._start, self._first, self._rest = self._at, b"", b""
+        for start, length in spans:
+            self._part(min(start, end))
+            self._part(min(start + length, end))
+        self._pass(end)
+
+    def last(self, end: int) -> None:
+        """End the last part at byte `end`."""
+        self.settle(end)
+        self._part(end)
+
+    def _part(self, end: int) -> None:
+        self._pass(end)
+        if end > self._start:
+            self.of[self._start, end - self._start] = xxhash.xxh3_64_intdigest(self._first + self._rest)
+        self._start, self._first, self._rest = end, b"", b""
+
+    def _pass(self, end: int) -> None:
+        while self._at < end:
+            piece = self._waiting.popleft()
+            part, left = piece[: end - self._at], piece[end - self._at :]
+            if left:
+                self._waiting.appendleft(left)
+            self._at += len(part)
+            n = EDGE - len(self._first)
+            self._first += bytes(part[:n])
+            self._rest = (self._rest + bytes(part[n:][-EDGE:]))[-EDGE:]
 
 
 def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:

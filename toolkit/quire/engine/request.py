@@ -47,6 +47,7 @@ from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, columnar, schemas, text
 from quire.sources.transforms.columns import MORE
 from quire.sources.transforms.convert import Convert
+from quire.sources.transforms.text.chunks import RANGE
 from quire.sources.transforms.text.reading import Reading
 from quire.storage import OnRetry, Store, connect, destination, plain, silent
 from quire.storage.within import is_table
@@ -58,7 +59,6 @@ PLANNERS = ("balanced", "hash", "directory")
 PARTIAL_LINES = ("hold", "take")
 LAYOUTS = ("flat", "directories")
 EVOLUTION = ("refuse", "add")
-RANGE = 64 << 20  # bytes of lines of a long file that are held at once
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ class Comparison:
                 row = by_number.pop(member.number, None)
                 if row is None or row["member"] != member.name:
                     return DIFFERS, member.name
-                content = answer.content(member, self.convert.holds_at_most, self.convert.max_file_size)
+                content = answer.content(member, self.convert.holds_at_most)
                 would_be = self._converted(_info(f"{path}!{member.name}", entry), content)
                 written = self._written([row])
                 if written is None:

@@ -237,7 +237,7 @@ def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, 
 
 
 def _whole(archive: Archive, member: Member) -> tuple[int, bytes, bool]:
-    content = archive.content(member, MEMBER, MEMBER).whole
+    content = archive.content(member, MEMBER).whole
     return len(content), content, True
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from quire.formats.parquet import Seekable
 from quire.sources import compression, magic
@@ -59,34 +59,34 @@ class Archive:
         self.kind, self.size, self.members, self.decompress, self._stored = kind, size, members, decompress, stored
         self._spent = 0  # bytes that its members decoded to
 
-    def content(self, member: Member, most: int | None, held: int) -> Decoded:
+    def content(self, member: Member, most: int | None) -> Decoded:
         """The content of a member, decoded if it is a compressed file: as a stream where it is long and need not be held (`most`: None).
 
-        BadContent where it is damaged, or larger than `most` bytes, or, if it has to be decoded, than `held`.
+        BadContent where it is damaged, or larger than `most` bytes. A stream may raise it at any time.
         """
         if member.why:
             raise BadContent(member.why)
+        stored: Any
         if most is None and member.size > HELD:
             if self.kind == "zip":  # it can be read twice, and is whole before any of it is taken
                 for _ in member.pieces():
                     pass
-            beginning, pieces = compression.begun(member.pieces())
-            codec = codec_of(member.name, beginning, self.decompress)
-            if codec is None:
-                return Decoded("", cast("Iterator[bytes]", pieces))
-            if member.size > held:
-                raise BadContent(f"larger than max_file_size: {member.size:,} bytes of {codec}, allowed are {held:,}")
-            content = b"".join(pieces)
+            beginning, stored = compression.begun(member.pieces())
         else:
-            content = member.whole(HELD if most is None else most)
-            codec = codec_of(member.name, content[: magic.BEGINNING], self.decompress)
-            if codec is None:
-                return Decoded("", content)
-        found = compression.held(codec, decode(codec, content), held if most is None else most)
-        self._spent += len(found)
-        if self._spent > FREE + RATIO * self.size:
-            raise BrokenArchive(f"its members decode to {_BOMB}")
-        return Decoded(codec, found)
+            stored = member.whole(HELD if most is None else most)
+            beginning = stored[: magic.BEGINNING]
+        codec = codec_of(member.name, beginning, self.decompress)
+        if codec is None:
+            return Decoded("", stored)
+        return compression.bounded(codec, self._counted(compression.quickly(codec, stored)), most)
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """A member's decoded content; BrokenArchive where all of them together have more than an archive may have."""
+        for piece in pieces:
+            self._spent += len(piece)
+            if self._spent > FREE + RATIO * self.size:
+                raise BrokenArchive(f"its members decode to {_BOMB}")
+            yield piece
 
     def close(self) -> None:
         """Leave the rest of it unread."""

@@ -143,33 +143,28 @@ class Decoding:
             codec = codec_of(name, beginning, self.mode)
             if codec is None:
                 return cast("Answer", stored)
-            quick = _one_member(stored) if codec == "gzip" and isinstance(stored, bytes) else None
-            return self._bounded(codec, decode(codec, stored) if quick is None else iter((quick,)))
+            return bounded(codec, quickly(codec, stored), self.most)
         except (Vanished, Unreadable, BadContent) as e:
             return e
 
-    def _bounded(self, codec: str, pieces: Iterator[bytes]) -> Decoded:
-        """The content held, where it is short, or has to be."""
-        if self.most is not None:
-            return Decoded(codec, held(codec, pieces, self.most))
-        found, size = list[bytes](), 0
-        for piece in pieces:
-            found.append(piece)
-            size += len(piece)
-            if size > HELD:
-                return Decoded(codec, Resumed(found, pieces))
-        return Decoded(codec, b"".join(found))
 
-
-def held(codec: str, pieces: Iterator[bytes], most: int) -> bytes:
-    """All of a content that is decoded; BadContent where that is more than `most` bytes."""
+def bounded(codec: str, pieces: Iterator[bytes], most: int | None) -> Decoded:
+    """A decoded content: held where it is short, and where it has to be. `most`: see `decoding`."""
     found, size = list[bytes](), 0
     for piece in pieces:
         found.append(piece)
         size += len(piece)
-        if size > most:
+        if most is None and size > HELD:
+            return Decoded(codec, Resumed(found, pieces))
+        if most is not None and size > most:
             raise BadContent(f"larger than max_file_size: its {codec} decodes to more than {most:,} bytes, which are allowed")
-    return b"".join(found)
+    return Decoded(codec, b"".join(found))
+
+
+def quickly(codec: str, content: bytes | Iterator[bytes]) -> Iterator[bytes]:
+    """The same as `decode`, of which a short gzip file comes at once."""
+    quick = _one_member(content) if codec == "gzip" and isinstance(content, bytes) else None
+    return decode(codec, content) if quick is None else iter((quick,))
 
 
 def begun(content: bytes | Iterator[bytes], n: int = magic.BEGINNING) -> tuple[bytes, Any]:

@@ -109,8 +109,19 @@ def lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int,
 
     Raises TooLongError at the end, where another line has more bytes than one value may have: of it nothing is held.
     """
-    found = _begun(content, at, start, end, size)
+    found = begun(content, at, start, end, size)
     return _short(found, size, without) if size - start > lines.LONGEST else (piece for _, piece in found)
+
+
+def up_to(content: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The first `size` bytes of a stream."""
+    for piece in content:
+        if size < len(piece):
+            if size:
+                yield piece[:size]
+            return
+        size -= len(piece)
+        yield piece
 
 
 def _short(found: Iterator[tuple[int, bytes]], size: int, without: Sequence[Long]) -> Iterator[bytes]:
@@ -138,7 +149,7 @@ def _parts(found: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
             yield at + i, piece[i : i + lines.LONGEST]
 
 
-def _begun(content: Iterator[bytes], at: int, start: int, end: int, size: int) -> Iterator[tuple[int, bytes]]:
+def begun(content: Iterator[bytes], at: int, start: int, end: int, size: int) -> Iterator[tuple[int, bytes]]:
     """The lines that begin in a range, in pieces, and where in the file each piece begins."""
     begun = at == start  # else the line that begins before the range is another's
     for piece in content:

@@ -9,8 +9,8 @@ An archive that is damaged is quarantined whole, and nothing of it is taken. A m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -135,8 +135,8 @@ class Unpacking:
                 answer.close()
 
     def _members(self, parts: list[_Part], archive: Archive) -> None:
-        size, at = parts[0].split.file.size, 0
-        for member in archive.members():
+        size, at, members = parts[0].split.file.size, 0, archive.members()
+        for member in members:
             if member.number >= size:
                 raise BrokenArchive(f"it has more than {size:,} members, and {size:,} bytes: too few to stand for them")
             while at < len(parts) and member.number >= parts[at].split.start + parts[at].split.length:
@@ -144,7 +144,25 @@ class Unpacking:
             if at == len(parts):
                 return
             if member.number >= parts[at].split.start:
-                self._member(parts[at], archive, member)
+                try:
+                    self._member(parts[at], archive, member)
+                except Again as e:
+                    if isinstance(e.known, BadContent) and not isinstance(e.known, BrokenArchive):
+                        self._look_on(archive, members, parts[at].split.file.path)
+                    raise
+
+    def _look_on(self, archive: Archive, members: Iterator[Member], path: str) -> None:
+        """Note which of the other members are damaged, too, before the attempt starts again: so it does that once for all of them."""
+        with suppress(BrokenArchive, Vanished, Unreadable):  # whoever takes it says so
+            for member in members:
+                try:
+                    content = archive.content(member, self.attempt.work.convert.holds_at_most).content
+                    for _ in () if isinstance(content, bytes) else content:
+                        pass
+                except BrokenArchive:
+                    raise
+                except BadContent as e:
+                    self.attempt.memo[path, member.number, member.name] = e.with_traceback(None)
 
     def _member(self, part: _Part, archive: Archive, member: Member) -> None:
         split, convert, number = part.split, self.attempt.work.convert, member.number
@@ -158,7 +176,7 @@ class Unpacking:
             known = self.attempt.memo.get((*one.at, member.name))
             if known is not None:
                 raise known
-            content = archive.content(member, convert.holds_at_most, convert.max_file_size)
+            content = archive.content(member, convert.holds_at_most)
             room = part.free - part.next if split.ends else 0  # of a part all bytes may stand for members
             taken = self.one(one, content, room)
         except BrokenArchive:

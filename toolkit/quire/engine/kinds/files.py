@@ -23,7 +23,7 @@ from quire.planning.listing import TaskRun
 from quire.sources import magic
 from quire.sources.compression import Answer, Decoded
 from quire.sources.files import Root
-from quire.sources.ranges import TooLongError, lines_of, read
+from quire.sources.ranges import TooLongError, lines_of, read, up_to
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import QuarantinedRecord
@@ -202,7 +202,7 @@ class _FileReader:
 
         def pieces() -> Iterator[bytes]:
             nonlocal size, lines
-            found = _first(content, start + split.length - held - request.start) if holds else content
+            found = up_to(content, start + split.length - held - request.start) if holds else content
             if convert.transform == "lines":
                 found = lines_of(found, request.start, start, start + split.length, file.size + holds, long)
             try:
@@ -245,14 +245,3 @@ class _FileReader:
             return unfinished(split.store, split.request.name, split.file.version, split.file.size, split.start)
         except (Vanished, Unreadable) as e:
             raise Again(split.at, e) from e
-
-
-def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The first `size` bytes."""
-    for piece in pieces:
-        if size < len(piece):
-            if size:
-                yield piece[:size]
-            return
-        size -= len(piece)
-        yield piece

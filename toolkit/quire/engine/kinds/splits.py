@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.coverage.quarantine import KEPT
-from quire.coverage.tails import fingerprint, mark
+from quire.coverage.tails import Fingerprints, fingerprint, mark
 from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
 from quire.engine.kinds.archived import Taken, Unpacking
@@ -95,9 +95,9 @@ class _SplitReader:
     def _member(self, split: FileSplit, content: Decoded, room: int) -> Taken:
         """Give a member of an archive to the function."""
         if isinstance(self.process, Reading):
-            content, pieces = begun(self.process, content)
-            if pieces is not None:
-                return self._long_member(split, self.process, pieces, content.said, room)
+            content, long = begun(self.process, content)
+            if long is not None:
+                return self._long_member(split, self.process, long, content.said, room)
         given, made = content.whole, Made(b"")
         if given or self.process.split == "file":
             span = 0, len(given)
@@ -106,10 +106,12 @@ class _SplitReader:
         write(self.attempt, split.file, [split.span], made.rows, {split.span: None}, content.said, split.member)
         return Taken(useful=not made.vain, quarantined=aside)
 
-    def _long_member(self, split: FileSplit, process: Reading, pieces: Iterator[bytes], said: str | None, room: int) -> Taken:
+    def _long_member(
+        self, split: FileSplit, process: Reading, content: bytes | Iterator[bytes], said: str | None, room: int
+    ) -> Taken:  # fmt: skip
         streamed = Streamed(self.attempt, split, process)
         with streamed.undone():
-            record = streamed.write(pieces)
+            record = streamed.write(content)
             aside = _stand_ins(streamed.quarantined, room, "the member")
         write(self.attempt, split.file, [split.span], record or b"", {split.span: None}, said, split.member)
         return Taken(useful=record is not None or not aside, quarantined=aside)
@@ -130,21 +132,21 @@ class _SplitReader:
     def _process(self, split: FileSplit, content: Answer) -> None:
         """Give a split to the function."""
         process, held, decoded = self.process, 0, isinstance(content, Decoded)
-        start, length = split.span
         holds = self.convert.holds and not process.whole(split.file.path) and not decoded
-        known = self.attempt.memo.get(split.at)
+        content = self.attempt.memo.get(split.at, content)
         try:
-            if known is not None:
-                raise known
             if holds:
-                content = split.settle(content, self.source)
-            elif isinstance(process, Reading) and not start and length == split.file.size:
-                content, pieces = begun(process, content)
-                if pieces is not None:
-                    self._long(split, process, pieces, content.said if isinstance(content, Decoded) else None)
+                content = split.settle(content, self.source, beginning=isinstance(process, Reading))
+            if isinstance(process, Reading):
+                content, rest = begun(process, content, None if decoded else split)
+                if rest is not None:
+                    self._long(split, process, rest, content.said if isinstance(content, Decoded) else None, holds=holds)
                     return
+            start, length = split.span
             begin, given, long = process.content(split.store, split.request, content, start, length)
             if holds and isinstance(given, bytes):
+                if isinstance(process, Reading) and not start:
+                    process.check_followed(given)
                 held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
                 given = given[: len(given) - held] or None
             made, taken = Made(b""), length - held
@@ -169,16 +171,21 @@ class _SplitReader:
             self.tally.vain += made.vain
             self.tally.waiting += bool(held) and held == length
 
-    def _long(self, split: FileSplit, process: Reading, pieces: Iterator[bytes], said: str | None) -> None:
-        """A whole file that is read as a stream."""
-        streamed = Streamed(self.attempt, split, process)
+    def _long(
+        self, split: FileSplit, process: Reading, content: bytes | Iterator[bytes], said: str | None, *, holds: bool
+    ) -> None:  # fmt: skip
+        """A long split, which is read as a stream."""
+        streamed = Streamed(self.attempt, split, process, holds=holds, marks=self.convert.marks and not said)
         with streamed.undone():
-            record = streamed.write(pieces)
+            record = streamed.write(content if said else streamed.of_file(content))
             made = Made(b"", tuple(streamed.quarantined))
             made = _last_bytes(made, split.length) if said else made
-            self._taken(split, split.span, made, 0, None, said, record)
-        self.tally.gathered += 1
-        self.tally.vain += bool(made.quarantined) and record is None
+            if streamed.held < split.length:
+                self._taken(split, streamed.span, made, 0, streamed.marks, said, record)
+        hold(self.attempt, split, streamed.held)
+        self.tally.gathered += streamed.held < split.length
+        self.tally.vain += made.vain and record is None
+        self.tally.waiting += streamed.held == split.length
 
     def _retry(self, split: FileSplit) -> None:
         """Give a record that was quarantined to the function again, alone: from its quarantine file, or if it is long from the source."""
@@ -223,21 +230,11 @@ class _SplitReader:
         with closing(store.read_many([ReadRequest(name, version, size, 0, size)])) as answers:
             _, answer = next(answers)
             if isinstance(answer, Archive):
-                return self._beginning_of(answer, split)
+                return _beginning_of(answer, split)
             content = answer.content if isinstance(answer, Decoded) else answer
             if isinstance(content, Vanished | Unreadable | BadContent):
                 raise content
             return _first(content)
-
-    def _beginning_of(self, archive: Archive, split: FileSplit) -> bytes:
-        with closing(archive):
-            found = list[bytes]()
-            for member in archive.members():
-                if member.name == split.member and not member.why:
-                    found.append(_first(archive.content(member, None, self.process.most).content)[:BEGINNING])
-        if len(set(found)) != 1:
-            raise BadContent(f"its archive has {len(found)} members of that name: forget the archive, and the next run reads all of it")
-        return found[0]
 
     def _check_plain(self, split: FileSplit) -> None:
         """BadContent for a record of a compressed file, or of an archive: its bytes are in quarantine alone."""
@@ -249,8 +246,8 @@ class _SplitReader:
             )
 
     def _taken(
-        self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None, said: str | None = None,
-        record: Record | None = None,
+        self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | Fingerprints | None,
+        said: str | None = None, record: Record | None = None,
     ) -> bool:  # fmt: skip
         """The rows of a `span` of a split; whether anything of it is done. The function was `given` what begins at byte `begin`.
 
@@ -262,6 +259,8 @@ class _SplitReader:
         def seen(at: int, n: int) -> int | None:
             if not self.convert.marks or said:
                 return None
+            if isinstance(given, Fingerprints):
+                return given.of[at, n]
             if isinstance(given, bytes) and begin <= at and at + n <= begin + len(given):
                 return fingerprint(given[at - begin : at - begin + n])
             return None if given == b"" else mark(split.store, split.request.name, file.version, file.size, at, n)
@@ -274,6 +273,18 @@ class _SplitReader:
         self.tally.files_in += span[0] == 0
         self.tally.bytes_in += sum(n for _, n in done)
         return bool(done)
+
+
+def _beginning_of(archive: Archive, split: FileSplit) -> bytes:
+    """The same of a member; BadContent where its archive has none, or several of that name that begin otherwise."""
+    with closing(archive):
+        found = list[bytes]()
+        for member in archive.members():
+            if member.name == split.member and not member.why:
+                found.append(_first(archive.content(member, None).content)[:BEGINNING])
+    if len(set(found)) != 1:
+        raise BadContent(f"its archive has {len(found)} members of that name: forget the archive, and the next run reads all of it")
+    return found[0]
 
 
 def _first(content: bytes | Iterator[bytes]) -> bytes:

@@ -10,6 +10,7 @@ from quire.sources.transforms.text import encodings
 from quire.sources.transforms.text.encodings import UTF8, Text
 
 HELD = 32 << 20  # bytes of a text that is parsed as a whole; one that is longer is parsed chunk by chunk
+RANGE = 64 << 20  # bytes of the ranges into which a long file is cut, of which each is parsed as a whole
 CHUNK = 8 << 20  # bytes of records that are parsed together
 
 
@@ -31,15 +32,16 @@ def _resumed(found: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def chunks(pieces: Iterator[bytes], encoding: str, ended: Callable[[bytes], int], most: int) -> Iterator[Text]:
+def chunks(pieces: Iterator[bytes], encoding: str, ended: Callable[[bytes], int], most: int, start: int = 0) -> Iterator[Text]:
     """The text of a file in chunks of some records each, at least one; `mark` of a chunk is the byte of the file with which it begins.
 
     ended  how many bytes of a text, which begins with a record, are records that end in it
     most   bytes that a record may have: BadContent for a longer one
+    start  the byte of the file with which the text begins
     """
-    found, encoding, mark = _decoded(pieces, encoding)
+    found, encoding, at = _decoded(pieces, encoding, start)
     step = wanted = max(1, min(CHUNK, most))
-    waiting, size, at, line = list[bytes](), 0, mark, 1
+    waiting, size, line = list[bytes](), 0, 1
     for piece in found:
         for first in range(0, len(piece), step):
             waiting.append(piece[first : first + step])
@@ -55,23 +57,23 @@ def chunks(pieces: Iterator[bytes], encoding: str, ended: Callable[[bytes], int]
             waiting, size = [text[end:]], len(text) - end
             if size > most:
                 raise BadContent(
-                    f"its record that begins at line {line:,} is longer than max_file_size, {most:,} bytes, or a quoted value of it has no "
-                    f"end: break it at its source, or raise max_file_size"
+                    f"its record that begins at {f'byte {at:,}' if start else f'line {line:,}'} is longer than max_file_size, {most:,} "
+                    f"bytes, or a quoted value of it has no end: break it at its source, or raise max_file_size"
                 )
             wanted = max(step, 2 * size)  # so that no byte is looked at more than twice
     yield Text(b"".join(waiting), encoding, at)
 
 
-def _decoded(pieces: Iterator[bytes], encoding: str) -> tuple[Iterator[bytes], str, int]:
-    """The pieces of a text as UTF-8, without its byte order mark; with its encoding, and the length of that mark."""
+def _decoded(pieces: Iterator[bytes], encoding: str, start: int) -> tuple[Iterator[bytes], str, int]:
+    """The pieces of a text as UTF-8, without its byte order mark; with its encoding, and the byte of the file behind that mark."""
     beginning = b""
     for piece in pieces:
         beginning += piece
         if len(beginning) >= encodings.MARK:
             break
     encoding, mark = encodings.of(beginning, encoding)
-    rest = _resumed([beginning[mark:]], pieces)
-    return (rest if encoding == UTF8 else _as_utf8(rest, encoding, mark)), encoding, mark
+    rest, at = _resumed([beginning[mark:]], pieces), start + mark
+    return (rest if encoding == UTF8 else _as_utf8(rest, encoding, at)), encoding, at
 
 
 def _as_utf8(pieces: Iterator[bytes], encoding: str, at: int) -> Iterator[bytes]:

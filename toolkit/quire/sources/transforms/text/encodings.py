@@ -43,6 +43,11 @@ class Text:
         """The same of one byte."""
         return self.places([offset])[offset]
 
+    @property
+    def end(self) -> int:
+        """The byte of the file behind it."""
+        return self.place(len(self.content))
+
     def stored(self, first: int, end: int) -> bytes:
         """Some bytes of `content`, whole characters, as they stand in the file."""
         part = self.content[first:end]

@@ -10,7 +10,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +28,17 @@ class Rejected(NamedTuple):
     offset: int
     record: bytes
     reason: str
+
+
+R = TypeVar("R")  # a record that does not fit, as whoever takes it knows it
+
+
+class Parsed(NamedTuple, Generic[R]):
+    """Some records of a stream: their rows, or lines, those that do not fit, and the byte of the file behind them."""
+
+    made: list[Any]
+    rejected: list[R]
+    end: int
 
 
 @dataclass(frozen=True)
@@ -134,16 +145,19 @@ class Reader(ABC):
         head, start = self.head(text.content)
         return self._told(text, head, start, 1 if begins else 0)
 
-    def stream(self, pieces: Iterator[bytes], most: int) -> Iterator[tuple[list[Any], list[Rejected]]]:
-        """The same of a whole file that is too long to be held, chunk by chunk; BadContent at any time. A record has up to `most` bytes."""
-        head, line, records, out = None, 1, 0, 0
-        for text in chunks(pieces, self.encoding, self.ended, most):
-            start = 0
+    def stream(self, pieces: Iterator[bytes], most: int, start: int = 0) -> Iterator[Parsed[Rejected]]:
+        """The same of what is too long to be held, chunk by chunk, from byte `start` of a file on: all offsets are those of the file.
+
+        A record has up to `most` bytes. BadContent at any time.
+        """
+        head, line, records, out = None, int(not start), 0, 0
+        for text in chunks(pieces, self.encoding, self.ended, most, start):
+            first = 0
             if not head:  # the first one, unless empty lines come before what a file begins with
-                head, start = self.head(text.content)
-            made, rejected = self._told(text, head, start, line, (records, out))
-            yield made, rejected
-            line, out = line + text.content.count(b"\n"), out + len(rejected)
+                head, first = self.head(text.content)
+            made, rejected = self._told(text, head, first, line, (records, out))
+            yield Parsed(made, rejected, text.end)
+            line, out = line and line + text.content.count(b"\n"), out + len(rejected)
             records += sum(each.count(b"\n") if isinstance(each, bytes) else each.num_rows for each in made) + len(rejected)
 
     def _told(

@@ -14,7 +14,8 @@ from quire.sources.kafka.rows import as_batch
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
-from quire.sources.transforms.text.reader import Reader, Rejected
+from quire.sources.transforms.text import chunks, encodings
+from quire.sources.transforms.text.reader import Parsed, Reader, Rejected
 from quire.storage import ReadRequest
 
 
@@ -42,20 +43,41 @@ class Reading(Processing):
             rows = as_batch(pa.Table.from_batches(batches))
         return Made(rows, tuple(map(_aside, rejected)))
 
+    @property
+    def longest(self) -> int:
+        """The bytes of a range of lines that is parsed as a whole; of a longer one, as a file that grew has it, nothing is held."""
+        return min(chunks.RANGE, self.most)
+
     def request(self, name: str, version: str, size: int, start: int, length: int) -> ReadRequest:
-        """A whole file as a stream, however long it is; else as for a function."""
+        """A whole file as a stream, however long it is, and a long range likewise, from one byte before it on; else as for a function."""
         if length == size:
             return ReadRequest(name, version, size, 0, size)
+        if length > self.longest and not self.whole(name):
+            begin = max(start - 1, 0)
+            return ReadRequest(name, version, size, begin, size - begin)
         return super().request(name, version, size, start, length)
 
-    def stream(self, pieces: Iterator[bytes]) -> Iterator[tuple[list[Any], list[QuarantinedRecord]]]:
-        """The same as `call` of a whole file that is not held, some records at a time; BadContent, too, at any of them."""
+    def stream(self, pieces: Iterator[bytes], start: int = 0) -> Iterator[Parsed[QuarantinedRecord]]:
+        """The same as `call` of what is not held, some records at a time, from byte `start` of a file on; BadContent, too, at any of them.
+
+        All offsets are those of the file.
+        """
         assert self.reader is not None
         beginning = next(pieces, b"")
-        self.reader.check(beginning)
+        if not start:
+            self.reader.check(beginning)
         self._check_columns(beginning, whole=False)
-        for batches, rejected in self.reader.stream(chain((beginning,), pieces), self.most):
-            yield [batch for batch in batches if len(batch)], [*map(_aside, rejected)]
+        for made, rejected, end in self.reader.stream(chain((beginning,), pieces), self.most, start):
+            yield Parsed([each for each in made if len(each)], [*map(_aside, rejected)], end)
+
+    def check_followed(self, beginning: bytes) -> None:
+        """BadContent for a file that begins like this, if its new lines cannot be told from the others."""
+        assert self.reader is not None
+        if encodings.is_wide(beginning, self.reader.encoding):
+            raise BadContent(
+                f"its text is {encodings.of(beginning, self.reader.encoding)[0]}, in which no line's end stands alone, so that its new "
+                f"lines cannot be told: write it as UTF-8, or gather it without on_append='tail'"
+            )
 
     def _check_columns(self, content: bytes, *, whole: bool) -> None:
         assert self.reader is not None
