@@ -30,10 +30,11 @@ from gathering import tar, zipped
 from quire import committers, storage
 from quire.commit import archive
 from quire.engine import driver, request
-from quire.engine.kinds import together
+from quire.engine.kinds import reading, together
 from quire.errors import StorageError
 from quire.progress import Progress
 from quire.sources.transforms.text import chunks
+from quire.storage import local
 from services.kinds import SERVICES, running
 from sim import load_races, loads, races, table_races, tables, ways
 from sim.ways import By, Case, Finding, Pipeline
@@ -301,6 +302,36 @@ def _grown(name: str, age: int) -> bytes:
     return b"".join(of.get(name, b"") for of in GROWTH[: age + 1])
 
 
+# Of JSON lines: how many of a file's bytes are there, one after the other. One ends within a line, the last one without a newline.
+OF_ROWS = {"d0/a.jsonl": (300, 740, -1), "d1/b.jsonl": (0, 470, -1)}
+
+
+def _rows(tree: sim.Tree, name: str, age: int) -> bytes:
+    values = ({"path": f"{tree.url}/{name}", "content": f"row {n}\n", "n": "x" if n in (1, 7) else n} for n in range(12))
+    return "".join(json.dumps(row) + "\n" for row in values).encode()[: OF_ROWS[name][age]]
+
+
+def _growing_rows(tree: sim.Tree) -> None:
+    for name in OF_ROWS:
+        tree.put(name, _rows(tree, name, 0))
+
+
+def follows(source: str, dest: str, committer: str) -> None:
+    """The same as `tails` of JSON lines, of which all that is new is long: it goes through chunk by chunk."""
+    tree, how = sim.Tree.of[source], {"transform": "jsonl", "schema": TEXT, "target_size": "64 KiB", "on_append": "tail"}
+    for age in range(3):
+        if len(tree.content("d0/a.jsonl")) > len(_rows(tree, "d0/a.jsonl", age)):
+            continue  # a script that is started again
+        for name in OF_ROWS:
+            if len(tree.content(name)) < len(_rows(tree, name, age)):
+                tree.put(name, _rows(tree, name, age))
+        with (
+            patch.object(chunks, "HELD", 1), patch.object(chunks, "CHUNK", 150), patch.object(chunks, "RANGE", 1),
+            patch.object(reading, "APPENDED", 1), patch.object(local, "WHOLE", 1),
+        ):  # fmt: skip
+            consolidate(**how, partial_lines="take" if age == 2 else "hold")(source, dest, committer)
+
+
 def shouted(split: quire.Split, content: bytes) -> bytes:
     """Lines in capitals; one that begins with a minus is rejected."""
     kept, at = list[bytes](), 0
@@ -453,6 +484,7 @@ PIPELINES = {
         Pipeline("supersede", "lines", documents, supersedes),
         Pipeline("purge", "lines", _daily, purges, edits=True),
         Pipeline("tails", "lines", _logs, tails, grows=True),
+        Pipeline("streamed tails", "rows", _growing_rows, follows, grows=True),
         Pipeline("process", "records", _records, processes),
         Pipeline("routes", "routed", _two, routes),
         Pipeline("by path", "lines", documents, consolidate(transform="lines", partition_by="path[0] as way", target_size="250 B")),

@@ -49,7 +49,10 @@ PROCESS = [
     *slow(*cases(["routes"], ["rename"], ["hdfs"])),
     *slow(*cases(["process"], ["upload"], ["s3"])),
 ]
-TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *slow(*cases(["tails"], ["upload"], ["s3"]))]
+TAILS = [
+    *cases(["tails"], ["rename"], ["hdfs"]),
+    *slow(*cases(["tails"], ["upload"], ["s3"]), *cases(["streamed tails"], ["rename"], ["hdfs"])),
+]
 BOUNDED = [
     *cases(["bounded", "retrying"], ["rename"], ["hdfs"]),
     *slow(*cases(["bounded", "retrying"], ["upload"], ["s3"])),
@@ -57,7 +60,7 @@ BOUNDED = [
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
-DISK_TOO = slow(*cases(["streamed", "archives"], ["rename"], ["disk"]))
+DISK_TOO = slow(*cases(["streamed", "streamed tails", "archives"], ["rename"], ["disk"]))
 TABLES = [
     *cases(["few"], ["rename"], [sim.TABLES["disk"], sim.TABLES["nfs"]]),
     *cases(["few"], ["upload"], [sim.TABLES["s3"]]),

@@ -64,7 +64,7 @@ WRITTEN, SCHEMAS, ORDERED = (
 )
 READERS, GATHERED = "tests/sources/transforms/test_text_readers.py", "tests/sources/transforms/test_text_gather.py"
 GROWTH, RESCUED = "tests/sources/transforms/test_schema_evolution.py", "tests/sources/transforms/test_rescued.py"
-STREAMED = "tests/sources/transforms/test_streamed_text.py"
+STREAMED, STREAMS = "tests/sources/transforms/test_streamed_text.py", "engine/kinds/streamed.py"
 CSV, JSONL = "sources/transforms/text/csv.py", "sources/transforms/text/jsonl.py"
 ARCHIVED_KIND, TARS, UNPACKING = "engine/kinds/archived.py", "sources/members.py", "sources/archives.py"
 MEMBERS, UNPACKED = "tests/ledger/test_members.py", "tests/sources/test_archives.py"
@@ -450,7 +450,7 @@ MUTANTS = (
     m("a place that cannot be looked up is missing", LOCAL, "    with suppress(FileNotFoundError, NotADirectoryError):\n        return stat_bits", "    with suppress(OSError):\n        return stat_bits", first="tests/engine/test_nothing_there.py"),
     m("compressed: a name that says another codec passes", DECODING, "        if named in (None, codec):\n", "        if True:\n", first=COMPRESSED),
     m("compressed: a bomb is decoded to its end", DECODING, "            if size > FREE + RATIO * source.at:\n", "            if False:\n", first=COMPRESSED),
-    m("compressed: what is held is not bounded", DECODING, "        if size > most:\n", "        if False:\n", first=COMPRESSED),
+    m("compressed: what is held is not bounded", DECODING, "        if most is not None and size > most:\n", "        if False:\n", first=COMPRESSED),
     m("compressed: a snappy stream may end within a chunk", DECODING, '        if len(chunk) < 4 + int.from_bytes(head[1:], "little"):\n            raise EOFError\n', "", first=COMPRESSED),
     m("compressed: what follows an xz stream is passed over", DECODING, "        data = decoder.unused_data or source.read(STORED)\n", '        data = b""\n', first=COMPRESSED),
     m("compressed: a range of a file is decoded", DECODING, "or request.length != request.size or not request.size:", "or not request.size:", first=COMPRESSED),
@@ -517,14 +517,23 @@ MUTANTS = (
     m("long: rows of a file that turns out to be damaged count", "engine/kinds/streamed.py", "            raise Again(self.key, e) from e\n", "            raise\n", first=f"{STREAMED}::test_none_of_a_damaged_file_counts"),
     m("long: a carriage return ends a record and a chunk", CSV, r"\r(?!\n|\Z)))*+", r"\r))*+", first=f"{STREAMED}::test_every_byte_may_end_a_chunk"),
     m("long: half of a quoted value is a record", CSV, 'rb"|(?!" + q + rb")" + rest', 'rb"|" + rest', first=f"{STREAMED}::test_every_byte_may_end_a_chunk"),
-    m("long: a record is said to lie where it lies in its chunk", "sources/transforms/text/chunks.py", "chunk = Text(text[:end], encoding, at)", "chunk = Text(text[:end], encoding, mark)", first=f"{STREAMED}::test_a_long_file_gives_its_rows_in_their_order_and_its_records_their_lines"),
-    m("long: lines of earlier chunks are not counted", "sources/transforms/text/reader.py", 'line, out = line + text.content.count(b"\\n"), ', "line, out = line, ", first=f"{STREAMED}::test_a_long_file_gives_its_rows_in_their_order_and_its_records_their_lines"),
+    m("long: a record is said to lie where it lies in its chunk", "sources/transforms/text/chunks.py", "chunk = Text(text[:end], encoding, at)", "chunk = Text(text[:end], encoding, start)", first=f"{STREAMED}::test_a_long_file_gives_its_rows_in_their_order_and_its_records_their_lines"),
+    m("long: lines of earlier chunks are not counted", "sources/transforms/text/reader.py", 'line, out = line and line + text.content.count(b"\\n"), ', "line, out = line, ", first=f"{STREAMED}::test_a_long_file_gives_its_rows_in_their_order_and_its_records_their_lines"),
     m("long: only the records of one chunk may be too many", "sources/transforms/text/rejects.py", "if before[1] + len(rejected) > most", "if len(rejected) > most", first=f"{STREAMED}::test_a_file_of_another_kind_behind_its_beginning"),
     m("long: any number of records is held to the end", "engine/kinds/streamed.py", "            if held > ASIDE:", "            if False:", first=f"{STREAMED}::test_what_is_kept_of_records_that_do_not_fit_is_bounded"),
     m("long: rows are carried whatever they have become", CARRY, "                        _compare(running.read_back(taker, row), row, name)\n", "", first=f"{STREAMED}::test_damage_to_the_rows_of_a_long_file_is_seen"),
     m("long: a checksum passes over where nulls are", "formats/running.py", "                    if n and not nulls:", "                    if False:", first="tests/formats/test_checksum.py"),
     m("long: a record is held as a whole, however long", "formats/running.py", ' or row["written"] > LONG', "", first="tests/formats/test_checksum.py"),
     m("long: the listing lets no long text be closed", DECODING, "Decoded(codec, Resumed(found, pieces))", "Decoded(codec, chain(found, pieces))", first=f"{STREAMED}::test_none_of_a_damaged_file_counts"),
+    m("long: a line without its end is one", STREAMS, "            elif split.ends:\n", "            elif False:\n", first=f"{STREAMED}::test_a_long_file_that_grows_by_long_ends_is_never_held"),
+    m("long: a change behind the lines that are read is not seen", STREAMS, "        if self._ends_early:", "        if False:", first=f"{STREAMED}::test_a_change_behind_the_lines_that_are_read_is_seen"),
+    m("long: what a file has grown by is held", STREAMS, "return answer, content if split.length > process.longest and", "return answer, content if False and", first=f"{STREAMED}::test_a_part_of_a_long_file_that_was_lost_is_read_again_as_a_stream"),
+    m("long: a part of a file begins where it is read from", STREAMS, "        self._at, piece = found\n", "        piece = found[1]\n        self._at = request.start\n", first=f"{STREAMED}::test_a_long_end_that_was_quarantined_is_retried_as_a_stream"),
+    m("long: a fingerprint is of the last piece alone", "coverage/tails.py", "self._rest = (self._rest + bytes(part[n:][-EDGE:]))[-EDGE:]", "self._rest = bytes(part[n:][-EDGE:])", first=f"{STREAMED}::test_fingerprints_of_what_has_passed_are_those_of_what_is_held"),
+    m("long: a part goes on behind what was quarantined", "coverage/tails.py", "            self._part(min(start, end))\n", "", first=f"{STREAMED}::test_fingerprints_of_what_has_passed_are_those_of_what_is_held"),
+    m("long: text whose lines cannot be told is followed", STREAMS, "                self.process.check_followed(beginning)\n", "                pass\n", first=f"{STREAMED}::test_text_whose_lines_cannot_be_told_is_not_followed"),
+    m("archives: damaged members are found one by one", ARCHIVED_KIND, "                        self._look_on(archive, members, parts[at].split.file.path)\n", "                        pass\n", first=f"{STREAMED}::test_damaged_members_are_quarantined_alone_and_cost_one_more_reading"),
+    m("archives: what a member decodes to is held", UNPACKING, "quickly(codec, stored)), most)", "quickly(codec, stored)), 1 << 60)", first=f"{STREAMED}::test_members_that_are_compressed_files_are_streams"),
     m("together: a mark of a text is not kept", "engine/kinds/splits.py", "        if not whole or self.convert.marks or", "        if not whole or", first=GATHERED),
     m("together: a wrong file takes its neighbours along", "engine/kinds/together.py", "                parts += [files[middle:], files[:middle]]\n", "                parts += [files[:middle]]\n", first=COLUMNS),
     m("orc: a reader that died of something else takes a file along", "sources/transforms/apart.py", " or _answer(what + content)  # another", "  # another", first=COLUMNS),

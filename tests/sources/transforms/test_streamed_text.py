@@ -716,7 +716,7 @@ def test_a_long_end_that_was_quarantined_is_retried_as_a_stream(tmp_path: Path, 
     source, dest = write(tmp_path / "in", {"1.jsonl": text("jsonl", 900)}), tmp_path / "out"
     gather(source, dest, **TAIL)
     long = json.dumps({"id": 905, "name": "x" * 20_000}).encode() + b"\n"
-    append(source / "1.jsonl", text("jsonl", 900, 900, {905: long}))
+    append(source / "1.jsonl", text("jsonl", 900, 900, {905: long, 950: WRONG["jsonl"]}))
     at = len(text("jsonl", 905))
     gather(source, dest, max_file_size="4 KB", **TAIL)
     (row,) = Ledger(dest).inspect.quarantined().itertuples()
@@ -724,6 +724,8 @@ def test_a_long_end_that_was_quarantined_is_retried_as_a_stream(tmp_path: Path, 
     assert rows_of(dest) == want(900)
     Ledger(dest).retry(source, max_file_size="50 KB", progress=False, **LOCAL)
     assert sorted(row["id"] for row in rows_of(dest)) == sorted([*range(1_800), 905])
+    (record,) = Ledger(dest).inspect.quarantined_records().itertuples()
+    assert (source / "1.jsonl").read_bytes()[record.offset :][: record.length] == record.content == WRONG["jsonl"]
     append(source / "1.jsonl", line("jsonl", 1_800))
     assert gather(source, dest, **TAIL).bytes == len(line("jsonl", 1_800)), "it is followed from there"
     tiles(Ledger(dest), source / "1.jsonl")
