@@ -3,7 +3,7 @@
     python tests/benchmarks/deduplicate.py [--keys 100000000] [--records 5000000] [--at /data/scratch]
 
 The window lies on a disk as a checkpoint leaves it. Batches are as large as those that a load makes of a topic, and go through all that a
-deduplicated load does with them beside a plain one: fingerprints, the window, what the task has kept itself, and at the end its object.
+deduplicated load does with them beside a plain one (`Kept`): fingerprints, the window, what the task has kept itself, and its object.
 Each share of known records is measured in a process of its own, which reads the window first, as the first task of a worker does.
 """
 
@@ -16,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +27,12 @@ import xxhash
 
 from quire.commit.checkpoints import KeyRun
 from quire.coverage import keys
-from quire.coverage.known_keys import OwnKeys, held, rows_of
 from quire.coverage.uncovered import Uncovered
+from quire.engine.kinds.distinct import Kept
+from quire.engine.tally import Tally
 from quire.formats.parquet import RECORDS
-from quire.sources.kafka.deduplicate import prints
 from quire.sources.kafka.offsets import ROWS
+from quire.sources.kafka.records import Loading
 from quire.storage import connect
 
 PIECES = 64
@@ -56,14 +60,30 @@ def window(folder: Path, n: int) -> list[KeyRun]:
     return runs
 
 
+class Plain:
+    """In the place of a load's output, which a plain load has, too: nothing is made of records."""
+
+    def made(self, records: pa.RecordBatch) -> tuple[list[Any], list[Any]]:
+        return [], []
+
+
+def attempt(folder: Path) -> Any:
+    """What `Kept` needs of one."""
+    head = SimpleNamespace(job=f"7-{'b' * 16}")
+    return SimpleNamespace(
+        store=connect(f"file://{folder}", None), tally=Tally(), work=SimpleNamespace(head=head), task=0, id=uuid.uuid4().hex[:12]
+    )
+
+
 def measured(folder: Path, runs: list[KeyRun], n: int, known: float) -> dict[str, float]:
     """Of records of which a share is known."""
-    store = connect(f"file://{folder}", None)
     what = keys.Window("key", DAY, tuple(runs), Uncovered())
     total = sum(run.count for run in runs)
     began = time.perf_counter()
-    there, own = held(store, what), OwnKeys()
-    opened, took, cpu, out = time.perf_counter() - began, 0.0, 0.0, 0
+    mine = attempt(folder)
+    kept, loading = Kept(mine, what), cast("Loading", Plain())
+    kept.of("kafka://c/topic/0", "id")
+    opened, took, cpu = time.perf_counter() - began, 0.0, 0.0
     rng = np.random.default_rng(7)
     for at in range(0, n, ROWS):
         size = min(ROWS, n - at)
@@ -74,20 +94,21 @@ def measured(folder: Path, runs: list[KeyRun], n: int, known: float) -> dict[str
             "offset": range(at, at + size), "timestamp": pa.array([NOON * 1000] * size, pa.timestamp("us", "UTC")),
             "timestamp_type": ["create"] * size,
         }, schema=RECORDS)  # fmt: skip
+        del named
         began, busy = time.perf_counter(), time.process_time()
-        wanted = prints("key", batch)
-        order = np.argsort(wanted.high)
-        found, in_order = np.zeros(size, np.bool_), wanted.take(order)
-        found[order] = there.known(what, in_order) | own.known(in_order, DAY)
-        left = np.flatnonzero(~found)
-        own.add(rows_of(wanted.take(left), batch.column("offset").to_numpy()[left], 0))
-        took, cpu, out = took + time.perf_counter() - began, cpu + time.process_time() - busy, out + size - len(left)
+        kept.made(loading, batch)
+        took, cpu = took + time.perf_counter() - began, cpu + time.process_time() - busy
     began, busy = time.perf_counter(), time.process_time()
-    keys.put(store, f"_quire/ledger/own-{known}.keys", own.all(), [("kafka://c/topic/0", "id")])
+    found = kept.finish()
     took, cpu = took + time.perf_counter() - began, cpu + time.process_time() - busy
+    assert found is not None
+    assert found.count + mine.tally.duplicates == n
     # `ru_maxrss` begins with that of the process which has started this one.
     peak = 1024 * next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return {"known": known, "left out": out, "opened": opened, "took": took, "per second": n / took, "per core": n / cpu, "peak": peak}
+    return {
+        "known": known, "left out": mine.tally.duplicates, "opened": opened, "took": took, "per second": n / took, "per core": n / cpu,
+        "peak": peak,
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -108,7 +129,8 @@ def main() -> None:
         size = sum(path.stat().st_size for path in folder.rglob("*.keys"))
         print(f"a window of {given.keys:,} keys ({size / 1e9:.1f} GB on the disk), {given.records:,} records\n")
         print(
-            "| known | left out  | window read | records/s | peak memory |\n|-------|-----------|-------------|-----------|-------------|"
+            "| known | left out | window read | records a second | records a second of CPU | peak memory |\n"
+            "|-------|----------|-------------|------------------|-------------------------|-------------|"
         )
         for known in ("0", "0.001", "0.01", "0.1"):
             line = [sys.executable, __file__, "--records", str(given.records), "--one", str(folder), known]

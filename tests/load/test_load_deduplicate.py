@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +31,8 @@ from quire.coverage import checkpoint, keys, known_keys
 from quire.coverage.deduplicate import Prints
 from quire.coverage.uncovered import Uncovered
 from quire.engine import loader
+from quire.errors import UsageError
+from quire.ledger import prometheus
 from quire.load import check
 from quire.storage import connect
 from services.kafka import Mock, Record, mock
@@ -97,8 +101,32 @@ def test_a_key_that_comes_again_within_the_time_is_left_out_and_counted(kafka: M
     assert report.as_dict()["duplicates"] == report.duplicates
     assert report.records == len(places)
     assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
-    assert quire.Ledger(tmp_path).inspect.commits()["duplicates"].sum() == report.duplicates
     assert quire.Ledger(tmp_path).verify(spark=quire.LocalRunner()).ok
+
+
+def test_whoever_asks_is_told_how_many_were_left_out(kafka: Mock, tmp_path: Path) -> None:
+    """Also where a checkpoint stands for the commits, and after an undone one."""
+    name, out = topic(kafka, 1, [Record(b"%d" % i, b"k%d" % (i % 4), timestamp=NOON) for i in range(10)]), 0
+    for _ in range(2):
+        out += only(kafka, name, tmp_path).duplicates
+        for _ in range(2):
+            ledger = quire.Ledger(tmp_path)
+            status, summary = ledger.status(), ledger.summary()
+            assert (status.duplicates, summary.duplicates) == (out, out)
+            assert status.as_dict()["duplicates"] == out
+            for said in (status, summary):
+                assert re.search(rf"duplicates left out +{out}\n", str(said)), said
+            assert f'quire_duplicates{{dest="{status.dest}"}} {out}\n' in prometheus.text({status.dest: status})
+            merge(tmp_path)
+        kafka.produce(name, [Record(b"again", b"k1", timestamp=NOON)])
+    assert out == 7
+
+
+def test_nothing_is_said_of_duplicates_where_none_were(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"a", b"k", timestamp=NOON)])
+    load(kafka, name, tmp_path)
+    ledger = quire.Ledger(tmp_path)
+    assert "duplicates" not in f"{ledger.status()}{ledger.summary()}"
 
 
 def test_later_calls_know_what_earlier_ones_have_kept(kafka: Mock, tmp_path: Path) -> None:
@@ -406,7 +434,7 @@ def test_all_bits_of_a_fingerprint_decide(tmp_path: Path) -> None:
     """Of keys that agree in the bits that are held, or in all of the first half, none stands for another one."""
     held_bits, half = 7 << 24, (3 << 56) + 5
     kept = printed((held_bits + 1, 1, 0), (half, 1, 0), (half, 2, 50), (half, 2, 900))
-    own = known_keys.OwnKeys()
+    own = known_keys.OwnKeys(10)
     rows = known_keys.rows_of(kept, np.arange(4), 0)
     own.add(rows)
     keys.put(there(tmp_path), "_quire/ledger/x.keys", keys.sorted_rows([rows]), [("path", "version")])
@@ -418,7 +446,7 @@ def test_all_bits_of_a_fingerprint_decide(tmp_path: Path) -> None:
     wanted = printed(*asked)
     order = np.lexsort((wanted.low, wanted.high))
     expected = np.array([True, False, False, False, False, True, False, True])[order].tolist()
-    assert own.known(wanted.take(order), 10).tolist() == expected
+    assert own.known(wanted.take(order)).tolist() == expected
     known = known_keys.KnownKeys()
     known.add(there(tmp_path), window)
     assert known.known(window, wanted.take(order)).tolist() == expected
@@ -446,6 +474,119 @@ def test_levels_of_many_objects_say_what_one_set_says(tmp_path: Path, seed: int)
         said = known.known(window, wanted).tolist()
         assert said == [(h, w) in all_ for h, w in zip(wanted.high.tolist(), wanted.low.tolist(), strict=True)]
     assert len(known.levels) < 6
+
+
+def drawn_prints(rng: np.random.Generator, n: int, *, of: int = 1 << 40) -> list[tuple[int, int, int]]:
+    """Fingerprints of few first halves, which lie all over, and of fewer second ones."""
+    step = (1 << 64) // of
+    high, low = rng.integers(0, of, n), rng.integers(0, 2, n)
+    return [(int(h) * step, int(w), int(at)) for h, w, at in zip(high, low, rng.integers(-2_000, 2_000, n), strict=True)]
+
+
+@pytest.mark.parametrize("within", [0, 7, 10_000])
+@pytest.mark.parametrize("memory", [16, 300, 1 << 21])
+def test_what_a_task_keeps_is_known_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within: int, memory: int) -> None:
+    """In memory and on the disk, whatever the times are; its object has all of it, in order."""
+    if memory < 1 << 21:
+        monkeypatch.setattr(known_keys, "HELD", memory)
+        monkeypatch.setattr(known_keys, "_SLOTS", memory.bit_length() + 1)
+    monkeypatch.setattr(known_keys, "SOME", 100)
+    rng, own, model = np.random.default_rng(within + memory), known_keys.OwnKeys(within), defaultdict[tuple[int, int], list[int]](list)
+    for number in range(12):
+        some = sorted(drawn_prints(rng, 90, of=40))
+        wanted = printed(*some)
+        expected = [any(abs(at - there) <= within for there in model[h, w]) for h, w, at in some]
+        assert own.known(wanted).tolist() == expected
+        new = list[int]()
+        for i, (h, w, at) in enumerate(some):
+            if not any(abs(at - there) <= within for there in model[h, w]):
+                model[h, w].append(at)
+                new.append(i)
+        own.add(known_keys.rows_of(wanted.take(np.array(new, np.int64)), np.array(new, np.int64), number % 3))
+    count = sum(map(len, model.values()))
+    assert len(own) == count
+    last = own.put(there(tmp_path), "_quire/ledger/own.keys", [("a", "1"), ("b", "1"), ("c", "1")])
+    assert last == max(at for times in model.values() for at in times)
+    one = keys.KeyObject(there(tmp_path), "_quire/ledger/own.keys", count)
+    rows = one.rows(0, count)
+    assert np.array_equal(rows["high"], np.sort(rows["high"]))
+    assert np.array_equal(one.heads(), keys.heads_of(rows["high"]))
+    assert sorted(rows[["high", "low", "at"]].tolist()) == sorted((h, w, at) for (h, w), times in model.items() for at in times)
+    buckets = (rows["high"] >> np.uint64(64 - one.bits)).astype(np.int64)
+    assert one.bounds.tolist() == np.searchsorted(buckets, np.arange((1 << one.bits) + 1)).tolist()
+
+
+def test_a_disk_without_room_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_keys, "HELD", 4)
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(known_keys.tempfile, "TemporaryFile", full)
+    own = known_keys.OwnKeys(1)
+    with refused(quire.QuireError, 3, "No space left on device", "TMPDIR"):
+        own.add(known_keys.rows_of(printed(*((i << 60, 1, 0) for i in range(4))), np.arange(4), 0))
+
+
+def test_a_key_that_was_kept_very_often_is_looked_up_in_few_steps(tmp_path: Path) -> None:
+    """Its times are searched, and not looked through: in a task, and in what others have kept."""
+    n = 100_000
+    wanted = printed(*((9 << 60, 1, 10 * i) for i in range(n)))
+    rows, own = known_keys.rows_of(wanted, np.arange(n), 0), known_keys.OwnKeys(4)
+    began = time.monotonic()
+    own.add(rows)
+    asked = printed(*((9 << 60, 1, 10 * i + i % 10) for i in range(n)))
+    expected = [i % 10 != 5 for i in range(n - 1)] + [False]
+    assert own.known(asked).tolist() == expected
+    runs = [KeyRun(f"_quire/ledger/{i}.keys", n, "key", 0, 1, 0) for i in range(3)]
+    for run in runs:
+        keys.put(there(tmp_path), run.name, rows, [("path", "version")])
+    window, known = keys.Window("key", 4, tuple(runs), Uncovered()), known_keys.KnownKeys()
+    known.add(there(tmp_path), window)
+    assert known.known(window, asked).tolist() == expected
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_of_a_window_match_as_if_each_were_looked_at(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    some, asked = sorted(drawn_prints(rng, 200, of=20)), sorted(drawn_prints(rng, 300, of=25))
+    rows = keys.sorted_rows([known_keys.rows_of(printed(*some), np.arange(len(some)), 0)])
+    for within in (0, 5, 100, 5_000):
+        expected = [any((h, w) == (a, b) and abs(at - t) <= within for a, b, t in some) for h, w, at in asked]
+        assert keys.matching(rows, printed(*asked), within).tolist() == expected
+        untold = printed(*asked)._replace(told=np.zeros(len(asked), np.bool_))
+        assert not keys.matching(rows, untold, within).any()
+    assert not keys.matching(rows[:0], printed(*asked), 5).any()
+
+
+@pytest.mark.parametrize("scattered", [True, False])
+def test_places_of_an_object_are_read_at_once_and_all_of_them(tmp_path: Path, scattered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a store that reads many places by one call, and by one that does not; also where a place is longer than what is asked for."""
+    monkeypatch.setattr(keys, "AT_ONCE", 50)
+    monkeypatch.setattr(keys, "PIECE", 5_000)
+    rng, n = np.random.default_rng(3), 5_000
+    high = np.sort(rng.integers(0, 1 << 63, n, np.uint64) * np.uint64(2))
+    high[100:400] = high[100]
+    rows = known_keys.rows_of(Prints(high, np.arange(n, dtype=np.uint64), np.zeros(n, np.int64), np.ones(n, np.bool_)), np.arange(n), 0)
+    store = there(tmp_path)
+    keys.put(store, "_quire/ledger/x.keys", rows, [("path", "version")])
+    one = keys.KeyObject(store if scattered else Bare(store), "_quire/ledger/x.keys", n)
+    for size in (1, 7, 400):
+        wanted = np.unique(high[rng.integers(0, n, size)])
+        there_ = set[int]()
+        for found, which in one.among(wanted):
+            assert np.array_equal(found["high"], np.sort(found["high"]))
+            assert set(wanted[which].tolist()) <= set(found["high"].tolist())
+            there_ |= set(found["low"].tolist())
+        assert set(rows["low"][np.isin(high, wanted)].tolist()) <= there_
+
+
+class Bare:
+    """A store that reads one place by one call."""
+
+    def __init__(self, store: Any) -> None:
+        self.url, self.create, self.get_range = store.url, store.create, store.get_range
 
 
 def test_of_tasks_with_one_key_the_first_is_kept_and_each_other_one_that_is_near(tmp_path: Path) -> None:
@@ -494,7 +635,8 @@ def test_of_tasks_with_one_key_the_first_is_kept_and_each_other_one_that_is_near
     ],
 )  # fmt: skip
 def test_what_says_nothing_is_refused_in_one_line(tmp_path: Path, words: dict[str, Any], said: str) -> None:
-    refused(lambda: check("kafka://nowhere:1/topic", tmp_path / "out", **words), said)
+    with refused(UsageError, 2, said):
+        check("kafka://nowhere:1/topic", tmp_path / "out", **words)
     assert not (tmp_path / "out").exists()
 
 
@@ -513,7 +655,8 @@ def test_a_column_is_told_by_decoders_alone(kafka: Mock, tmp_path: Path) -> None
 
 def test_a_column_that_the_first_records_lack_is_refused(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [Record(b'{"order": 1}', timestamp=NOON)])
-    refused(lambda: only(kafka, name, tmp_path, decode="json", deduplicate="order_id"), "deduplicate='order_id' is not a column")
+    with refused(UsageError, 2, "deduplicate='order_id' is not a column"):
+        only(kafka, name, tmp_path, decode="json", deduplicate="order_id")
     assert not kept_files(tmp_path)
 
 

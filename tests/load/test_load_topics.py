@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from quire.cli import load as commands
 from quire.engine import by_topic, loop
 from quire.engine.by_topic import ByTopic, dest_of
 from quire.errors import AllQuarantined, QuireError, RefusedError, TopicsFailed, TransientError, UsageError
+from quire.progress import Progress
 from quire.sources.kafka import topics as kafka_topics
 from services.kafka import Mock, mock
 
@@ -167,6 +170,154 @@ def test_an_interrupt_ends_all_of_it(kafka: Mock, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(loop, "gather", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(kafka, f"{one},{two}", f"{tmp_path}/{{topic}}")
+
+
+# --------------------------------------------------------------------------------------------------------------------- side by side
+def meet(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
+    """Let each topic do something in its thread before it is gathered."""
+    whole = loop.gather
+
+    def gathered(request: Any, *args: Any, **more: Any) -> Any:
+        act(request.topics.asked[0])
+        return whole(request, *args, **more)
+
+    monkeypatch.setattr(loop, "gather", gathered)
+
+
+def test_topics_are_loaded_side_by_side(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [topic(kafka, 1, numbered(3)) for _ in range(by_topic.AT_ONCE)]
+    barrier = threading.Barrier(len(names))
+    meet(monkeypatch, lambda _: (barrier.wait(30), None)[1])
+    assert load(kafka, ",".join(names), f"{tmp_path}/{{topic}}").records == 3 * len(names)
+    for name in names:
+        assert exact(kafka, tmp_path / name, name).exact
+
+
+def test_few_of_many_topics_are_loaded_at_once(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, now, most, lock = [topic(kafka, 1, numbered(1)) for _ in range(3 * by_topic.AT_ONCE)], 0, 0, threading.Lock()
+
+    def act(_: str) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.05)
+        with lock:
+            now -= 1
+
+    meet(monkeypatch, act)
+    report = load(kafka, ",".join(names), f"{tmp_path}/{{topic}}")
+    assert (report.records, len(report.reports)) == (len(names), len(names))
+    assert 1 < most <= by_topic.AT_ONCE
+
+
+def test_a_topic_that_fails_while_others_are_loaded_stops_none_of_them(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, *good = (topic(kafka, 1, numbered(2)) for _ in range(by_topic.AT_ONCE))
+    failed, barrier = threading.Event(), threading.Barrier(by_topic.AT_ONCE)
+
+    def act(name: str) -> None:
+        barrier.wait(30)
+        if name == bad:
+            failed.set()
+            raise RefusedError("it holds another topic. Choose another destination.")
+        assert failed.wait(30)
+
+    meet(monkeypatch, act)
+    with refused(TopicsFailed, 2, f"1 of {by_topic.AT_ONCE} topics failed, and the others were loaded. First, {bad}: it holds"):
+        load(kafka, ",".join([bad, *good]), f"{tmp_path}/{{topic}}")
+    for name in good:
+        assert exact(kafka, tmp_path / name, name).exact
+
+
+class Reckless(Exception):
+    """Raised by a function of the user's."""
+
+
+@pytest.mark.parametrize("error", [Reckless, KeyboardInterrupt, ZeroDivisionError])
+def test_what_is_not_the_failure_of_a_topic_ends_the_others_and_is_raised(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """A thread of which nobody would hear must not look like a success."""
+    one, other = topic(kafka, 1, numbered(2)), topic(kafka, 1, numbered(2))
+    ends, raised = threading.Event(), threading.Barrier(2)
+    ended = by_topic.ByTopic.told
+
+    def told(self: ByTopic, mine: Any, step: quire.ProgressEvent) -> None:
+        ended(self, mine, step)
+        if step.phase == "gathering" and mine.name == other and not raised.broken:
+            raised.wait(30)
+            ends.set()
+            assert self.ended.wait(30)
+
+    def act(name: str) -> None:
+        if name == one:
+            raised.wait(30)
+            raise error
+
+    monkeypatch.setattr(by_topic.ByTopic, "told", told)
+    meet(monkeypatch, act)
+    with pytest.raises(error):
+        load(kafka, f"{one},{other}", f"{tmp_path}/{{topic}}")
+    assert ends.is_set()
+    monkeypatch.undo()
+    assert load(kafka, f"{one},{other}", f"{tmp_path}/{{topic}}").records == 4, "nothing is lost, and nothing is there twice"
+    for name in (one, other):
+        assert exact(kafka, tmp_path / name, name).exact
+
+
+def test_progress_names_the_topic_and_is_told_by_one_thread_at_a_time(kafka: Mock, tmp_path: Path) -> None:
+    names, seen, lock = [topic(kafka, 1, numbered(5)) for _ in range(4)], list[tuple[str, str]](), threading.Lock()
+
+    def progress(step: quire.ProgressEvent) -> None:
+        assert lock.acquire(blocking=False), "two threads at once"
+        seen.append((step.topic, step.phase))
+        time.sleep(0.001)
+        lock.release()
+
+    load(kafka, ",".join(names), f"{tmp_path}/{{topic}}", progress=progress)
+    assert {name for name, _ in seen} == {*names}
+    assert {"listing", "gathering"} <= {phase for name, phase in seen if name == names[0]}
+
+
+def test_a_bar_tells_how_far_each_topic_is(kafka: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, told = ["a", "b"], list[quire.ProgressEvent]()
+    bars = Progress(False)
+    topics = by_topic.ByTopic(kafka_topics.parsed("kafka://h:1/a,b"), "/data/{topic}", lambda _: None, bars, quarantines=False)  # type: ignore[arg-type,return-value]
+    due = [by_topic._Topic(name, topics) for name in names]
+    with topics, topics._shown(due):
+        monkeypatch.setattr(topics._phase, "_show", told.append)
+        due[0](quire.ProgressEvent("gathering", 30, 60))
+        due[1](quire.ProgressEvent("listing", waits="a broker is away"))
+        futures = [topics._pool.submit(lambda: None) for _ in due]
+        topics._wait(futures, due)
+    assert told[0].waits == "b: a broker is away"
+    assert (told[-1].done, told[-1].total, told[-1].unit) == (2, 2, "topic")
+    assert told[-1].accounts == "a 50 %, b 0 %"
+
+
+def test_a_call_that_is_to_stop_begins_no_further_topic(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, stop = [topic(kafka, 1, numbered(2)) for _ in range(3 * by_topic.AT_ONCE)], threading.Event()
+    begun = list[str]()
+
+    def act(name: str) -> None:
+        begun.append(name)
+        stop.set()
+
+    meet(monkeypatch, act)
+    report = load(kafka, ",".join(names), f"{tmp_path}/{{topic}}", stop=stop)
+    assert 1 <= len(begun) <= by_topic.AT_ONCE
+    assert {*report.reports} == {*begun}
+    assert report.errors == {}
+
+
+def test_lines_of_a_topic_name_it(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    one, two = topic(kafka, 1, numbered(2)), topic(kafka, 1, numbered(2))
+    fail(monkeypatch, one, lambda: TransientError("the store is away"))
+    with pytest.raises(TopicsFailed):
+        load(kafka, f"{one},{two}", f"{tmp_path}/{{topic}}")
+    assert f"{one}: the store is away The other topics go on." in capfd.readouterr().err
 
 
 # -------------------------------------------------------------------------------------------------------------------------- the names

@@ -237,8 +237,9 @@ def load(
         def one(topic: str) -> LoadCall:
             return check(f"{kafka.SCHEME}{asked.servers}/{topic}", dest_of(dest, topic), transform, every=every, **settings)
 
-        topics = ByTopic(asked, dest, one, bars, quarantines=call.request.max_quarantined is not None, maintain=times.maintain)
-        found = repeat(call.request, runner, bars, replace(times, maintain=None), stop=stop, run=topics.run)
+        quarantines = call.request.max_quarantined is not None
+        with ByTopic(asked, dest, one, bars, quarantines=quarantines, maintain=times.maintain) as topics:
+            found = repeat(call.request, runner, bars, replace(times, maintain=None), stop=stop, run=topics.run)
         assert isinstance(found, TopicsReport)
         return found.complete()
     found = repeat(call.request, runner, bars, times, functools.partial(call.decided, bars), call.told, stop)

@@ -89,6 +89,7 @@ def facts(seen: LoadView) -> dict[str, object]:
     if found is not None:
         rows["records loaded"] = f"{found.records:,} (of {found.bytes_read:,} offsets)"
         rows["quarantined"] = f"{found.quarantined:,}"
+        rows |= {"duplicates left out": f"{found.duplicates:,}"} if found.duplicates else {}
         rows["lost to retention"] = f"{int(table['lost'].sum()):,}"
         rows["data files"] = f"{found.data_files:,} ({format_size(found.bytes_written)})"
         rows["commits"] = f"{found.commits:,}, the last one {found.last_commit or 'never'}"
@@ -146,16 +147,13 @@ def _cell(name: str, value: Any) -> str:
 def commits(seen: LoadView) -> Grid:
     """The last commits, the newest first."""
     last = seen.commits.iloc[::-1].head(LATEST)
-    counts = ("records", "quarantined", "lost")
+    counts = ["records", "quarantined", "lost"] + (["duplicates"] if last["duplicates"].any() else [])
     rows = [
         (r["version"], r["verb"], str(r["time"])[:19].replace("T", " "), *(f"{r[name]:,}" for name in counts), r["note"])
         for r in last.to_dict("records")
     ]
     total = seen.summary.commits if seen.summary is not None else len(last)
-    header, numbers = (
-        ["commit", "verb", "time (UTC)", "records", "quarantined", "lost", "note"],
-        ["commit", "records", "quarantined", "lost"],
-    )
+    header, numbers = ["commit", "verb", "time (UTC)", *counts, "note"], ["commit", *counts]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
     return Grid(f"{html.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)

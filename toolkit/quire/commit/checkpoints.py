@@ -72,6 +72,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bytes_written: int = 0
     records: int = 0  # lines or rows in the data files
     ledger_rows: int = 0
+    duplicates: int = 0  # records of topics that were left out
     last_commit: str = ""
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from quire.coverage.deduplicate import Prints, stored
 from quire.coverage.uncovered import Uncovered
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Store
+from quire.storage.base import Scattered, Sink
 
 Array = npt.NDArray[Any]
 # A record that was kept: its fingerprint, its time in milliseconds since 1970, and where it lies: a partition of the object, an offset.
@@ -38,8 +40,21 @@ _MAGIC = b"quirekey"
 FORMAT = 1
 IN_BUCKET = 64  # rows between two bounds, about
 PIECE = 32 << 20  # bytes that are asked for at once
-GAP = 64 << 10  # bytes between two places that are rather read than asked for anew
+GAP = 16 << 10  # bytes between two places that are rather read than asked for anew, of a store that reads one place a request
+ASKED = 16  # requests that are under way at once there
 AT_ONCE = 2_000  # fingerprints whose rows are held at once
+SOME = 1 << 19  # rows that are put in their places at once
+
+
+class Place(Protocol):
+    """A store, as far as objects of keys need one."""
+
+    @property
+    def url(self) -> str: ...
+
+    def create(self, name: str) -> Sink: ...
+
+    def get_range(self, name: str, start: int, length: int) -> bytes: ...
 
 
 class Window(NamedTuple):
@@ -52,29 +67,48 @@ class Window(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------------------------------- one object
-def put(store: Store, name: str, rows: Array, paths: Sequence[tuple[str, str]]) -> None:
+def put(store: Place, name: str, rows: Array, paths: Sequence[tuple[str, str]]) -> int:
     """Write an object of rows in their order, under a name that no other writer uses.
 
-    `paths`: partitions, each with its topic's id, by their numbers.
+    `paths`: partitions, each with its topic's id, by their numbers. Returns the latest time of a row.
     """
-    bits = min(26, max(8, (len(rows) // IN_BUCKET).bit_length()))
-    high = rows["high"]
-    edges = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
-    bounds = np.concatenate([[0], high.searchsorted(edges), [len(rows)]]).astype("<u8")
+    return put_parts(store, name, lambda: [rows], len(rows), paths)
+
+
+def put_parts(store: Place, name: str, parts: Callable[[], Iterable[Array]], count: int, paths: Sequence[tuple[str, str]]) -> int:
+    """The same of so many rows that come in parts; they are asked for twice."""
+    bits = min(26, max(8, (count // IN_BUCKET).bit_length()))
+    sizes, heads, at, times = np.zeros((1 << bits) + 1, np.int64), np.empty(count, "<u4"), 0, list[int]()
+    for rows in parts():
+        if not len(rows):
+            continue
+        high = np.ascontiguousarray(rows["high"])
+        buckets = (high >> np.uint64(64 - bits)).astype(np.int64)
+        here = np.bincount(buckets - buckets[0])
+        sizes[buckets[0] + 1 : buckets[0] + 1 + len(here)] += here
+        heads[at : at + len(rows)] = heads_of(high)
+        at += len(rows)
+        times += [int(rows["at"].min()), int(rows["at"].max())]
     text = json.dumps(paths).encode()
     text += b" " * (-len(text) % 8)
-    times = (int(rows["at"].min()), int(rows["at"].max())) if len(rows) else (0, 0)
-    header = _HEADER.pack(_MAGIC, FORMAT, bits, len(rows), len(text), *times)
+    header = _HEADER.pack(_MAGIC, FORMAT, bits, count, len(text), min(times, default=0), max(times, default=0))
     sink = store.create(name)
     try:
-        for part in (np.frombuffer(header + text, np.uint8), bounds, heads_of(high), rows):
-            data = part.view(np.uint8)
-            for at in range(0, len(data), PIECE):
-                sink.write(data[at : at + PIECE].data)
+        for part in (np.frombuffer(header + text, np.uint8), np.cumsum(sizes).astype("<u8"), heads):
+            _write(sink, part)
+        for rows in parts():
+            _write(sink, rows)
         sink.close()
     except BaseException:
         sink.discard()
         raise
+    return max(times, default=0)
+
+
+def _write(sink: Sink, part: Array) -> None:
+    data = part.view(np.uint8)
+    for at in range(0, len(data), PIECE):
+        sink.write(data[at : at + PIECE].data)
 
 
 def heads_of(high: Array) -> Array:
@@ -85,7 +119,7 @@ def heads_of(high: Array) -> Array:
 class KeyObject:
     """An object of keys, of which only what is asked for is read. FormatError for one that is damaged, or not there."""
 
-    def __init__(self, store: Store, name: str, count: int) -> None:
+    def __init__(self, store: Place, name: str, count: int) -> None:
         self.store, self.name, self.count = store, name, count
         magic, form, self.bits, rows, length, self.first, self.last = _HEADER.unpack(self._read(0, _HEADER.size))
         if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20:
@@ -113,22 +147,26 @@ class KeyObject:
 
     def rows(self, first: int, end: int) -> Array:
         """The rows [first, end)."""
-        data = self._read(self._rows + ROW.itemsize * first, ROW.itemsize * (end - first))
+        return self._checked(self._read(self._rows + ROW.itemsize * first, ROW.itemsize * (end - first)))
+
+    def among(self, high: Array) -> Iterator[tuple[Array, slice]]:
+        """The rows that may be those of fingerprints in their order, some at a time, each time with the places of these fingerprints."""
+        gap = 0 if isinstance(self.store, Scattered) else GAP
+        for at in range(0, len(high), AT_ONCE):
+            some = slice(at, at + AT_ONCE)
+            buckets = (high[some] >> np.uint64(64 - self.bits)).astype(np.int64)
+            first, end = self.bounds[buckets], self.bounds[buckets + 1]
+            apart = np.flatnonzero((first[1:] - end[:-1]) * ROW.itemsize > gap) + 1
+            # What lies near to one another is read at once.
+            begins, ends = first[np.append(0, apart)], end[np.append(apart - 1, len(end) - 1)]
+            places, sizes = self._rows + ROW.itemsize * begins, ROW.itemsize * (ends - begins)
+            yield self._checked(self._read_all([*zip(places.tolist(), sizes.tolist(), strict=True)])), some
+
+    def _checked(self, data: bytes) -> Array:
         found = np.frombuffer(data, ROW)
         if len(found) and int(found["part"].max()) >= len(self.paths):
             raise self._damaged("a row of it names a partition that it has not")
         return found
-
-    def among(self, high: Array) -> Iterator[tuple[Array, Array]]:
-        """The rows that may be those of fingerprints in their order, some at a time, each time with the places of these fingerprints."""
-        buckets = (high >> np.uint64(64 - self.bits)).astype(np.int64)
-        first, end = self.bounds[buckets], self.bounds[buckets + 1]
-        # What lies near to one another is read at once.
-        apart = np.flatnonzero((first[1:] - end[:-1]) * ROW.itemsize > GAP) + 1
-        for some in np.split(np.arange(len(high)), apart):
-            for at in range(0, len(some), AT_ONCE):
-                mine = some[at : at + AT_ONCE]
-                yield self.rows(int(first[mine[0]]), int(end[mine[-1]])), mine
 
     def counting(self, rows: Array, number: int, uncovered: Uncovered) -> Array:
         """The rows that still count: no commit after `number` has uncovered their records."""
@@ -144,17 +182,34 @@ class KeyObject:
         return found
 
     def _read(self, start: int, length: int) -> bytes:
+        pieces = [self._pieces([(at, min(PIECE, start + length - at))])[0] for at in range(start, start + length, PIECE)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _read_all(self, places: Sequence[tuple[int, int]]) -> bytes:
+        """The bytes at some places, together."""
+        places = [place for place in places if place[1]]
+        if any(length > PIECE for _, length in places):
+            return b"".join(self._read(*place) for place in places)
+        return b"".join(self._pieces(places)) if places else b""
+
+    def _pieces(self, places: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """The bytes at each of them."""
         try:
-            pieces = [self.store.get_range(self.name, at, min(PIECE, start + length - at)) for at in range(start, start + length, PIECE)]
+            if isinstance(self.store, Scattered):
+                pieces = self.store.get_ranges(self.name, places)
+            elif len(places) == 1:
+                pieces = [self.store.get_range(self.name, *places[0])]
+            else:
+                with ThreadPoolExecutor(min(ASKED, len(places))) as pool:
+                    pieces = [*pool.map(lambda place: self.store.get_range(self.name, *place), places)]
         except NotFoundError as e:
             raise FormatError(
                 f"{self.store.url}/{self.name}, keys of the ledger, is missing: somebody deleted below _quire/. Put it back: without it "
                 f"records that are loaded would come again."
             ) from e
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if len(data) != length:
+        if any(len(piece) != length for piece, (_, length) in zip(pieces, places, strict=True)):
             raise self._damaged("it is too short")
-        return data
+        return pieces
 
     def _damaged(self, why: str) -> FormatError:
         return FormatError(f"{self.store.url}/{self.name}, keys of the ledger, is damaged: {why}. Put back a good copy.")
@@ -171,21 +226,57 @@ def _out(uncovered: Uncovered, number: int, path: str, version: str, offsets: Ar
     return found
 
 
-def matching(rows: Array, wanted: Prints, within: int, high: Array | None = None) -> Array:
-    """Which of the fingerprints stand in rows that are in order, with a time at most `within` away; `high`: of the rows, side by side."""
+def matching(rows: Array, wanted: Prints, within: int) -> Array:
+    """Which of the fingerprints stand in rows that are in order, with a time at most `within` away."""
     found: Array = np.zeros(len(wanted.high), np.bool_)
-    high = rows["high"] if high is None else high
+    high = np.ascontiguousarray(rows["high"])
     open_ = np.flatnonzero(wanted.told)
     at = high.searchsorted(wanted.high[open_])
-    while len(open_):
-        there = at < len(rows)
-        open_, at = open_[there], at[there]
-        there = high[at] == wanted.high[open_]
-        open_, at = open_[there], at[there]
-        same = (rows["low"][at] == wanted.low[open_]) & (np.abs(rows["at"][at] - wanted.at[open_]) <= within)
-        found[open_[same]] = True
-        open_, at = open_[~same], at[~same] + 1
+    there = high.take(at, mode="clip") == wanted.high[open_] if len(high) else np.zeros(len(open_), np.bool_)
+    there &= at < len(high)
+    open_, at = open_[there], at[there]
+    several = (high.take(at + 1, mode="clip") == wanted.high[open_]) & (at + 1 < len(high))
+    one, row = open_[~several], at[~several]
+    found[one] = (rows["low"][row] == wanted.low[one]) & (np.abs(rows["at"][row] - wanted.at[one]) <= within)
+    if several.any():
+        found[open_[several]] = _among_several(rows, high, at[several], wanted.take(open_[several]), within)
     return found
+
+
+def _among_several(rows: Array, high: Array, at: Array, wanted: Prints, within: int) -> Array:
+    """The same of fingerprints whose first half begins at rows `at`, and has others behind: however often a key is there, in few steps."""
+    starts = np.unique(at)
+    ends = high.searchsorted(high[starts], side="right")
+    mine = picked(rows, np.concatenate([np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]))
+    mine = picked(mine, np.lexsort((mine["at"], mine["low"], mine["high"])))
+    new = (np.diff(mine["high"]) != 0) | (np.diff(mine["low"]) != 0)
+    first = np.append(0, np.flatnonzero(new) + 1)  # rows of each key, in the order of their times
+    end = np.append(first[1:], len(mine))
+    keys = mine["high"][first]
+    found, open_ = np.zeros(len(at), np.bool_), np.arange(len(at))
+    key = keys.searchsorted(wanted.high)
+    while len(open_):  # keys of one first half are as rare as two keys of one hash
+        same = mine["low"][first[key]] == wanted.low[open_]
+        is_, of = open_[same], key[same]
+        nearest = lower_bound(mine["at"], wanted.at[is_] - within, first[of], end[of])
+        there = nearest < end[of]
+        found[is_[there]] = mine["at"][nearest[there]] <= wanted.at[is_[there]] + within
+        open_, key = open_[~same], key[~same] + 1
+        there = keys.take(key, mode="clip") == wanted.high[open_]
+        there &= key < len(keys)
+        open_, key = open_[there], key[there]
+    return found
+
+
+def lower_bound(values: Array, wanted: Array, first: Array, end: Array) -> Array:
+    """For each wanted value the first place in [first, end), where values are in order, of one that is not below it; else `end`."""
+    at = first.astype(np.int64)
+    for bit in range(int((end - first).max(initial=0)).bit_length() - 1, -1, -1):
+        further = at + (1 << bit)
+        below = values.take(further - 1, mode="clip") < wanted
+        below &= further <= end
+        at += below * np.int64(1 << bit)
+    return at
 
 
 # --------------------------------------------------------------------------------------------------------------- what is in effect

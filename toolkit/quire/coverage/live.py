@@ -78,6 +78,7 @@ def totals(log: Log, folded: Fold) -> Totals:
         held_back=before.held_back + stats.held - stats.held_out - taken.held,
         data_files=count + len(files), bytes_written=size + sum(f.size for f in files), records=records + sum(f.records for f in files),
         ledger_rows=before.ledger_rows + stats.rows - stats.carried - uncovered - taken.rows,
+        duplicates=before.duplicates + stats.duplicates - taken.duplicates,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One call over several topics, each of which has a destination of its own, `/data/{topic}`, with its own ledger.
 
-Each topic is loaded as by a call of its own, so each is exact by itself, and what fails for one stops none of the others. In a loop a topic
-that has failed is tried again, with growing pauses; the call goes on while one of them does.
+Each topic is loaded as by a call of its own, some of them side by side, so each is exact by itself, and what fails for one stops none of
+the others. In a loop a topic that has failed is tried again, with growing pauses; the call goes on while one of them does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,15 +23,17 @@ from quire.engine.by_schema import added_up
 from quire.engine.loader import LoadCall, none_matches
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
-from quire.errors import AllQuarantined, QuireError, TopicsFailed, UsageError, about, hide, scrub
-from quire.progress import Progress
+from quire.errors import AllQuarantined, Interrupted, QuireError, TopicsFailed, UsageError, about, hide, scrub
+from quire.progress import Listener, Part, Phase, Progress, ProgressEvent
 from quire.sources.kafka.client import cluster_of
 from quire.sources.kafka.topics import Topics
-from quire.spark.runner import Runner
+from quire.spark.runner import OnSpark, Runner, runner_of
 from quire.storage import Patience
 
 HOLE = "{topic}"
 EXAMPLE = "topic"  # in the place of the topic, where a call is checked before any is known
+AT_ONCE = 4  # topics that are loaded side by side
+LOOK = 0.2  # seconds between two looks at how far they are
 _LIKE = re.compile(r"\{[^{}/]*topic[^{}/]*\}|\{\}|\$topic", re.IGNORECASE)
 
 
@@ -109,18 +114,32 @@ def _failed(report: TopicsReport) -> TopicsFailed:
 
 
 @dataclass
-class _Topic:
-    """A topic, and how it fares. `due`: when it is tried again after an error."""
+class _Topic(Listener):
+    """A topic, and how it fares. `due`: when it is tried again after an error; `done`: percent of the run under way."""
 
+    name: str
+    call: ByTopic = field(repr=False)
     run: Callable[[bool], Report] | None = None
     report: LoadReport | None = None
     error: QuireError | None = None
     patience: Patience | None = None
     due: float = 0.0
+    done: int = 0
+
+    def __call__(self, step: ProgressEvent) -> None:
+        """In its thread, several times a second while it is loaded: what ends the call ends it here."""
+        if self.call.ended.is_set():
+            raise Interrupted
+        self.call.told(self, step)
+
+    def say(self, text: str, *, always: bool = False) -> None:
+        """A line of it."""
+        with self.call.lock:
+            self.call.bars.say(f"{self.name}: {text}", always=always)
 
 
 class ByTopic:
-    """The runs of a call: each asks which topics there are, and loads one after the other.
+    """The runs of a call: each asks which topics there are, and loads some of them side by side, each in a thread.
 
     asked   the brokers, and the topics that are asked for
     make    the checked call of one topic
@@ -134,18 +153,26 @@ class ByTopic:
     ) -> None:  # fmt: skip
         self.asked, self.dest, self.make, self.bars, self.quarantines, self.maintain = asked, dest, make, bars, quarantines, maintain
         self.topics = dict[str, _Topic]()
+        self.lock, self.ended = threading.RLock(), threading.Event()
+        # As long as the call lasts: a thread keeps its connections to the brokers.
+        self._pool, self._phase = ThreadPoolExecutor(AT_ONCE, "quire-topic"), Phase(ProgressEvent(""), lambda _: None)
+
+    def __enter__(self) -> ByTopic:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self._pool.shutdown(wait=False)
 
     def run(self, _: Request, runner: Runner, __: Progress, *, waits: bool) -> TopicsReport:
         """Load what is new in each topic. `waits`: topics may come later. TopicsFailed where every one of them has failed."""
         there = self._there(waits=waits)
-        for topic in there:
-            one = self.topics.setdefault(topic, _Topic())
-            if one.due <= outages.clock():
-                self._load(topic, one, runner, waits=waits)
-            if self.bars.stopping:
-                break
+        mine = [self.topics.setdefault(topic, _Topic(topic, self)) for topic in there]
+        due = [one for one in mine if one.due <= outages.clock()]
+        with self._shown(due):
+            self._wait([self._pool.submit(self._load, one, runner, waits) for one in due], due)
         report = self._report()
-        if report.errors and all(self.topics[topic].error for topic in there if topic in self.topics):
+        if report.errors and all(one.error for one in mine):
             raise _failed(report)
         return report
 
@@ -161,11 +188,54 @@ class ByTopic:
                 raise none_matches(self.asked, there)
         return found
 
-    def _load(self, topic: str, one: _Topic, runner: Runner, *, waits: bool) -> None:
-        """One run of a topic. An error is kept beside it; an interrupt passes."""
+    # --------------------------------------------------------------------------------------------------------------- side by side
+    @contextmanager
+    def _shown(self, due: Sequence[_Topic]) -> Iterator[None]:
+        """One bar for all of them; a function of the user's is told of each instead."""
+        for one in due:
+            one.done = 0
+        if callable(self.bars.show) or not due:
+            self._phase = Phase(ProgressEvent(""), lambda _: None)
+            yield
+            return
+        with self.bars.phase("loading", len(due), "topic") as self._phase:
+            yield
+
+    def told(self, one: _Topic, step: ProgressEvent) -> None:
+        """Where a topic is, in its thread."""
+        with self.lock:
+            if step.phase == "gathering" and step.total:
+                one.done = min(99, 100 * step.done // step.total)
+            if callable(self.bars.show):
+                self.bars.show(replace(step, topic=one.name))
+            elif step.waits:
+                self._phase.again(f"{one.name}: {step.waits}")
+
+    def _wait(self, work: Sequence[Future[None]], due: Sequence[_Topic]) -> None:
+        """Until all of them have ended. Whatever is not the failure of a topic ends the others, too, and is raised."""
+        open_ = set(work)
+        try:
+            while open_:
+                over, open_ = wait(open_, LOOK)
+                for one in over:
+                    one.result()
+                with self.lock:
+                    parts = tuple(Part(one.name, one.done, 100) for one in due) if len(due) > 1 else ()
+                    self._phase.to(len(work) - len(open_), parts=parts)
+        except BaseException:
+            self.ended.set()
+            for each in work:
+                each.cancel()
+            wait(open_)
+            raise
+
+    def _load(self, one: _Topic, runner: Runner, waits: bool) -> None:
+        """One run of a topic, in its thread. An error is kept beside it; an interrupt passes."""
+        if self.bars.stopping or self.ended.is_set():
+            return
         before = one.error
         try:
-            one.run = one.run or self._runs(topic, runner)
+            one.run = one.run or self._runs(one, runner)
             report = one.run(waits)
             assert isinstance(report, LoadReport)
             one.report = report
@@ -178,18 +248,20 @@ class ByTopic:
             pausing = one.patience.pausing() if waits and not isinstance(e, AllQuarantined) else None
             one.due = outages.clock() + (pausing or 0.0)
             if before is None or str(before) != str(e):
-                self.bars.say(f"{topic}: {scrub(str(e), 500)} The other topics go on.", always=True)
+                one.say(f"{scrub(str(e), 500)} The other topics go on.", always=True)
         else:
-            one.error, one.patience, one.due = None, None, 0.0
+            one.error, one.patience, one.due, one.done = None, None, 0.0, 100
             if before is not None:
-                self.bars.say(f"{topic}: it goes on.", always=True)
+                one.say("it goes on.", always=True)
 
-    def _runs(self, topic: str, runner: Runner) -> Callable[[bool], Report]:
+    def _runs(self, one: _Topic, runner: Runner) -> Callable[[bool], Report]:
         """The runs of a topic, each with the upkeep of its destination; `waits` is their argument."""
-        call = self.make(topic)
-        run = loop.one(partial(call.decided, self.bars), call.told)
-        keep_up = upkeep.beside(self.maintain, call.request, runner, self.bars)
-        return lambda waits: keep_up(run(call.request, runner, self.bars, waits=waits))
+        call, bars = self.make(one.name), Progress(one, self.bars.what)
+        bars.stop = self.bars.stop
+        mine = runner_of(runner.spark, call.request.store(), call.request.roots) if isinstance(runner, OnSpark) else runner
+        run = loop.one(partial(call.decided, bars), call.told)
+        keep_up = upkeep.beside(self.maintain, call.request, mine, bars)
+        return lambda waits: keep_up(run(call.request, mine, bars, waits=waits))
 
     def _report(self) -> TopicsReport:
         reports = {topic: one.report for topic, one in self.topics.items() if one.report is not None}

@@ -78,6 +78,7 @@ class Summary(display.Shown):
     reduce: str = ""  # the function that all rows of a job went through
     records: int = 0  # rows or lines in the data files that count
     source: str = ""  # likewise: the brokers and topics of the last load
+    duplicates: int = 0  # records of topics that loads have left out, as one of their key was kept (deduplicate=)
     superseded: int = 0  # data files still in the directory whose place later ones have taken: a pin holds them, or a call has not ended
     kind: str = FILES  # of what was read first: "commits" where changes of another table are passed on, which `files` counts then
 
@@ -87,6 +88,7 @@ class Summary(display.Shown):
             "transform": f"{made} → {self.format}, compression {self.compression}, layout {self.layout}",
             **self._gathered(),
             "quarantined": f"{self.quarantined:,}",
+            **({"duplicates left out": f"{self.duplicates:,}"} if self.duplicates else {}),
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
             "data files": f"{self.data_files:,} ({format_size(self.bytes_written)}, {self.records:,} records)",
             **({"superseded, in the directory, held by pins or an open call": f"{self.superseded:,}"} if self.superseded else {}),
@@ -240,8 +242,9 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks, Maintained):
             files=found.files, bytes_read=found.bytes_read, quarantined=found.quarantined, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
-            reduce=spec.reduce if spec else "", records=found.records, source=self._log.source() if topics else "",
-            kind=spec.kind if spec else FILES, superseded=0 if is_table(self._store) else len(retire.waiting(self._log)),
+            reduce=spec.reduce if spec else "", records=found.records, duplicates=found.duplicates,
+            source=self._log.source() if topics else "", kind=spec.kind if spec else FILES,
+            superseded=0 if is_table(self._store) else len(retire.waiting(self._log)),
         )  # fmt: skip
 
     def open_jobs(self) -> tuple[str, ...]:

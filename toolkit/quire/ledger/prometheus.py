@@ -40,6 +40,7 @@ METRICS: Mapping[str, tuple[str, Callable[[Status], _Value]]] = {
     "quire_quarantined_share": ("What is in quarantine by what was read, 0 to 1.", lambda s: round(s.quarantined_share, 6)),
     "quire_quarantined_since_timestamp_seconds": ("When the oldest of it came.", lambda s: _at(s, s.quarantined_age)),
     "quire_held_back": ("Last lines without a newline.", lambda s: s.held_back),
+    "quire_duplicates": ("Records of topics that were left out, as one of their key was kept.", lambda s: s.duplicates),
     "quire_open_jobs": ("Jobs without an outcome.", lambda s: len(s.open_jobs)),
     "quire_open_job_timestamp_seconds": ("When the oldest of them was planned.", lambda s: _at(s, s.open_job_age)),
     "quire_unpublished_commits": ("Commits that readers do not see whole yet.", lambda s: s.unpublished),

@@ -65,6 +65,7 @@ class Status(display.Shown):
     last_retries, last_seconds      of the tasks of the last commit, together; None where a checkpoint stands for it
     small_files            data files below half of the target size; of a table, those that new rows fill
     mergeable              of them, those that a compaction would merge
+    duplicates             records of topics that loads have left out, as one of their key was kept (deduplicate=)
     quarantined, quarantined_age    files and records in quarantine; since when the oldest of them is, at least
     open_jobs, open_job_age         jobs without an outcome; the age of the oldest plan
     unpublished, unpublished_age    commits that readers of the directory do not see whole yet
@@ -93,6 +94,7 @@ class Status(display.Shown):
     data_files: int = 0
     bytes_written: int = 0
     held_back: int = 0
+    duplicates: int = 0
     last_commit: str = ""
     last_commit_age: float | None = None
     last_retries: int | None = None
@@ -172,6 +174,7 @@ class Status(display.Shown):
             "small data files": f"{self.small_files:,} ({self.small_share:.0%})",
             "quarantined": f"{self.quarantined:,} ({self.quarantined_share:.1%}{_since(self.quarantined_age)})",
         }
+        rows |= {"duplicates left out": f"{self.duplicates:,}"} if self.duplicates else {}
         ages = {
             "open jobs": (len(self.open_jobs), self.open_job_age), "unpublished commits": (self.unpublished, self.unpublished_age),
             "pins": (self.pins, self.pin_age),
@@ -266,8 +269,9 @@ def _look(
     table = Table(ledger._url, storage_options=ledger._options) if is_table(ledger._store) else None
     seen = Status(
         dest=found.dest, version=found.version, time=now.isoformat(timespec="milliseconds"), kind=found.kind, commits=found.commits,
-        files=found.files, records=found.records, bytes_read=found.bytes_read, held_back=found.held_back, last_commit=found.last_commit,
-        last_commit_age=_age(found.last_commit, now), quarantined=max(0, found.quarantined),
+        files=found.files, records=found.records, bytes_read=found.bytes_read, held_back=found.held_back,
+        duplicates=found.duplicates, last_commit=found.last_commit, last_commit_age=_age(found.last_commit, now),
+        quarantined=max(0, found.quarantined),
         quarantined_age=_age(_quarantined_since(ledger), now) if found.quarantined > 0 else None, open_jobs=found.open_jobs,
         open_job_age=_oldest(_modified_ago(head.modified, now) for head in heads if head is not None), unpublished=len(unpublished),
         unpublished_age=_oldest(_age(commit.time, now) for commit in unpublished), pins=len(log.pins()), pin_age=_pinned_for(log, now),

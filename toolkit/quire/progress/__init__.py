@@ -38,7 +38,8 @@ class ProgressEvent:
     While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
     are several. `retries`: how often this call has tried again what a store could not do; `waits` says why it does so at this moment.
     `what` the `files` are: "file", of a load "range" (of offsets), of a table's commits "part" (of their changes). `commit` of `commits`
-    that the call's listing makes is under way (max_bytes=, max_files=).
+    that the call's listing makes is under way (max_bytes=, max_files=). `topic`: the one that it is about, where several are loaded side by
+    side into destinations of their own.
     """
 
     phase: str
@@ -53,6 +54,7 @@ class ProgressEvent:
     what: str = "file"
     commit: int = 1
     commits: int = 1
+    topic: str = ""
 
     @property
     def accounts(self) -> str:

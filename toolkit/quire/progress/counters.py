@@ -17,6 +17,7 @@ NUMBERS = {
     "quire_run_rows": (("records",), "Rows or lines that were written."),
     "quire_run_bytes": (("bytes",), "Bytes that were read; of topics, offsets."),
     "quire_run_quarantined": (("quarantined_count", "quarantined"), "Files and records that were quarantined."),
+    "quire_run_duplicates": (("duplicates",), "Records of topics that were left out, as one of their key was kept."),
     "quire_run_retries": (("retries",), "How often a store was tried again."),
 }
 _made = dict[str, Any]()

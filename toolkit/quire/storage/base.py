@@ -279,6 +279,15 @@ class Limited(Protocol):
 
 
 @runtime_checkable
+class Scattered(Protocol):
+    """Optional: many places of one object are read by one call, each of them as quickly as if it stood alone."""
+
+    def get_ranges(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes at each (start, length), as `Store.get_range` gives them."""
+        ...
+
+
+@runtime_checkable
 class Conditional(Protocol):
     """Optional: deleting an object in one step on condition of its version."""
 

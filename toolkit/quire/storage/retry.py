@@ -83,7 +83,7 @@ def again(operation: Callable[[], T], on_retry: OnRetry = silent, unsure: Callab
 # Operations that are tried again as they are; the last ones are optional, and a store may lack them.
 _REPEATED = (
     "stat", "is_folder", "get", "get_range", "put", "put_if_absent", "create", "upload", "complete", "give_up", "check_writable", "remove",
-    "remove_tree", "sweep", "remove_if", "put_if", "give_back", "first", "sync", "copy", "sync_folder", "remove_all",
+    "remove_tree", "sweep", "get_ranges", "remove_if", "put_if", "give_back", "first", "sync", "copy", "sync_folder", "remove_all",
 )  # fmt: skip
 _LISTED = ("peek", "walk", "pending", "scan_pages")  # listings, likewise
 

@@ -12,7 +12,7 @@ import dataclasses
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ class Kept:
 
     def __init__(self, attempt: Attempt, window: keys.Window) -> None:
         self.attempt, self.window = attempt, window
-        self.known, self.own = held(attempt.store, window), OwnKeys()
+        self.known, self.own = held(attempt.store, window), OwnKeys(window.within)
         self.paths = dict[tuple[str, str], int]()
         self.part = 0
 
@@ -67,17 +67,17 @@ class Kept:
 
     def made(self, loading: Loading, records: pa.RecordBatch) -> Made:
         """A batch's output without records that are known, and those that were quarantined: of these no key is kept."""
-        wanted, offsets = prints(self.window.by, records), records.column("offset").to_numpy()
-        left, parts, quarantined, kept = np.flatnonzero(~self._known(wanted)), list[FolderOutput](), list[QuarantinedMessage](), 0
+        looked, offsets = self._looked(prints(self.window.by, records)), records.column("offset").to_numpy()
+        left, parts, quarantined, kept = np.flatnonzero(~looked.known), list[FolderOutput](), list[QuarantinedMessage](), 0
         while len(left):
-            first = _first(wanted, left, self.window.within)
+            first = looked.first(left, self.window.within)
             made, wrong = loading.made(_rows(records, left[first]))
             taken = left[first][~_are(offsets[left[first]], wrong)]
-            self._keep(wanted, offsets, taken)
+            self._keep(looked.wanted, offsets, taken)
             parts, quarantined, kept = parts + made, quarantined + wrong, kept + len(taken)
             left = left[~first]
             if wrong and len(left):
-                left = left[~self._known(wanted.take(left))]
+                left = left[~self._looked(looked.wanted.take(left)).known]
                 # Where the first of a key is quarantined, the next one may be, too: those that are not taken do not stand for others.
                 wrong = loading.made(_rows(records, left))[1] if len(left) else []
                 quarantined, left = quarantined + wrong, left[~_are(offsets[left], wrong)]
@@ -96,31 +96,60 @@ class Kept:
         except UsageError as e:
             raise RefusedError(str(e)) from None
         of = np.array(places, np.int64)
-        wanted = of_values(made.column(column), records.column("timestamp").take(pa.array(of)))
-        left = np.flatnonzero(~self._known(wanted))
-        stays = left[_first(wanted, left, self.window.within)]
-        self._keep(wanted, records.column("offset").to_numpy()[of], stays)
+        looked = self._looked(of_values(made.column(column), records.column("timestamp").take(pa.array(of))))
+        left = np.flatnonzero(~looked.known)
+        stays = left[looked.first(left, self.window.within)]
+        self._keep(looked.wanted, records.column("offset").to_numpy()[of], stays)
         self.attempt.tally.duplicates += made.num_rows - len(stays)
         return _rows(made, stays)
 
     def finish(self) -> Keys | None:
         """Put the keys of what was kept into an object beside the segment; None: no record has any."""
-        found, attempt = self.own.all(), self.attempt
-        if not len(found):
+        count, attempt = len(self.own), self.attempt
+        if not count:
             return None
         name = names.keys(attempt.work.head.job, attempt.task, attempt.id)
-        keys.put(attempt.store, name, found, [*self.paths])
-        return Keys(name=name, count=len(found), by=self.window.by, within=self.window.within, last=int(found["at"].max()))
+        last = self.own.put(attempt.store, name, [*self.paths])
+        return Keys(name=name, count=count, by=self.window.by, within=self.window.within, last=last)
 
-    def _known(self, wanted: Prints) -> Array:
+    def _looked(self, wanted: Prints) -> _Looked:
         order = np.argsort(wanted.high)
-        found, in_order = np.zeros(len(order), np.bool_), wanted.take(order)
-        found[order] = self.known.known(self.window, in_order) | self.own.known(in_order, self.window.within)
-        return found
+        known, in_order = np.zeros(len(order), np.bool_), wanted.take(order)
+        known[order] = self.known.known(self.window, in_order) | self.own.known(in_order)
+        again = np.flatnonzero(np.diff(in_order.high) == 0)
+        several = np.zeros(len(order), np.bool_)
+        several[order[again]] = several[order[again + 1]] = True
+        return _Looked(wanted, known, several)
 
     def _keep(self, wanted: Prints, offsets: Array, rows: Array) -> None:
         rows = rows[wanted.told[rows]]
         self.own.add(rows_of(wanted.take(rows), offsets[rows], self.part))
+
+
+class _Looked(NamedTuple):
+    """Records that were looked up: which are known, and which have the first half of their fingerprint with another one."""
+
+    wanted: Prints
+    known: Array
+    several: Array
+
+    def first(self, rows: Array, within: int) -> Array:
+        """Which of the rows have no row of their key before them that is taken, at a time that is near enough."""
+        found = np.ones(len(rows), np.bool_)
+        told = np.flatnonzero(self.wanted.told[rows] & self.several[rows])
+        high, low, at = (each[rows[told]] for each in (self.wanted.high, self.wanted.low, self.wanted.at))
+        order = np.lexsort((low, high))  # rows of one key stay in their order
+        same = (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])
+        groups = np.cumsum(np.append(0, ~same))[: len(told)]
+        taken = defaultdict[int, list[int]](list)
+        for group, place, time in zip(groups.tolist(), told[order].tolist(), at[order].tolist(), strict=True):
+            times = taken[group]
+            i = bisect_left(times, time - within)
+            if i < len(times) and times[i] <= time + within:
+                found[place] = False
+            else:
+                insort(times, time)
+        return found
 
 
 def _rows(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
@@ -129,23 +158,3 @@ def _rows(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
 
 def _are(offsets: Array, quarantined: Sequence[QuarantinedMessage]) -> Array:
     return np.isin(offsets, np.array([record.offset for record in quarantined], np.int64))
-
-
-def _first(wanted: Prints, rows: Array, within: int) -> Array:
-    """Which of the rows of a batch have no row of their key before them that is taken, at a time that is near enough."""
-    found = np.ones(len(rows), np.bool_)
-    told = np.flatnonzero(wanted.told[rows])
-    high, low = wanted.high[rows[told]], wanted.low[rows[told]]
-    order = np.lexsort((low, high))  # rows of one key stay in their order
-    same = (high[order][1:] == high[order][:-1]) & (low[order][1:] == low[order][:-1])
-    taken = defaultdict[int, list[int]](list)
-    groups = np.cumsum(np.concatenate([[True], ~same]))
-    several = np.concatenate([same, [False]]) | np.concatenate([[False], same]) if len(told) else np.zeros(0, np.bool_)
-    for group, place in zip(groups[: len(told)][several].tolist(), told[order[several]].tolist(), strict=True):
-        at, times = int(wanted.at[rows[place]]), taken[group]
-        i = bisect_left(times, at - within)
-        if i < len(times) and times[i] <= at + within:
-            found[place] = False
-        else:
-            insort(times, at)
-    return found
