@@ -582,6 +582,31 @@ def test_places_of_an_object_are_read_at_once_and_all_of_them(tmp_path: Path, sc
         assert set(rows["low"][np.isin(high, wanted)].tolist()) <= there_
 
 
+@pytest.mark.parametrize("shared", range(9))
+def test_bounds_of_a_range_of_fingerprints_are_as_fine_as_those_of_all(tmp_path: Path, shared: int) -> None:
+    rng, n = np.random.default_rng(shared), 20_000
+    begin = 0b10110011 >> (8 - shared)
+    high = np.sort(rng.integers(0, 1 << 63, n, np.uint64) * np.uint64(2)) >> np.uint64(shared)
+    high |= np.uint64(begin << (64 - shared) if shared else 0)
+    high[0] = np.uint64(begin << (64 - shared) if shared else 0)  # the first and the last one share no further bit
+    high[-1] = high[0] | np.uint64((1 << (64 - shared)) - 1)
+    rows = known_keys.rows_of(Prints(high, high, np.zeros(n, np.int64), np.ones(n, np.bool_)), np.arange(n), 0)
+    keys.put(there(tmp_path), "_quire/ledger/x.keys", rows, [("path", "version")])
+    one = keys.KeyObject(there(tmp_path), "_quire/ledger/x.keys", n)
+    assert np.diff(one.bounds).max() < 3 * keys.IN_BUCKET
+    assert one.starts().tolist() == np.append((high >> np.uint64(56)).searchsorted(np.arange(256, dtype=np.uint64)), n).tolist()
+    for i in rng.integers(0, n, 50).tolist():
+        ((found, _),) = one.among(high[i : i + 1])
+        assert high[i] in found["high"]
+        assert len(found) < 3 * keys.IN_BUCKET
+    window = keys.Window("key", 0, (KeyRun("_quire/ledger/x.keys", n, "key", 0, 1, 0),), Uncovered())
+    known = known_keys.KnownKeys()
+    known.add(there(tmp_path), window)
+    asked = np.sort(np.concatenate([high[:500], high[:500] ^ np.uint64(1)]))
+    wanted = Prints(asked, asked, np.zeros(1_000, np.int64), np.ones(1_000, np.bool_))
+    assert known.known(window, wanted).tolist() == np.isin(asked, high).tolist()
+
+
 class Bare:
     """A store that reads one place by one call."""
 

@@ -4,7 +4,8 @@ A task puts one object beside its segment, and the commit that names the segment
 none of them does. A checkpoint names those that are in effect at its version, of which many small ones become few (`merged`).
 
 An object is binary, in little-endian: a header of 64 bytes, the partitions as JSON, `bounds`, `heads` and `rows`. The rows stand in the
-order of the first halves of their fingerprints; bounds[b] is the first one whose fingerprint begins with the bits of b or later ones.
+order of the first halves of their fingerprints; bounds[b] is the first one whose fingerprint has the bits of b or later ones, behind the
+bits that all of them begin with (of eight at most: an object of a range of fingerprints has as fine bounds as one of all).
 `heads` repeats bits 8 to 39 of each: with the first eight, which follow from its place, they are all that a process holds of a key.
 """
 
@@ -35,9 +36,10 @@ from quire.storage.base import Scattered, Sink
 Array = npt.NDArray[Any]
 # A record that was kept: its fingerprint, its time in milliseconds since 1970, and where it lies: a partition of the object, an offset.
 ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<i8"), ("offset", "<i8"), ("part", "<u4"), ("spare", "<u4")])
-_HEADER = struct.Struct("<8sIIQQqq16x")  # format, bits of the bounds, rows, bytes of the partitions, first and last time
+# Format, bits of the bounds, rows, bytes of the partitions, first and last time, how many bits all fingerprints begin with, and which.
+_HEADER = struct.Struct("<8sIIQQqqBB14x")
 _MAGIC = b"quirekey"
-FORMAT = 1
+FORMAT = 2
 IN_BUCKET = 64  # rows between two bounds, about
 PIECE = 32 << 20  # bytes that are asked for at once
 GAP = 16 << 10  # bytes between two places that are rather read than asked for anew, of a store that reads one place a request
@@ -72,18 +74,23 @@ def put(store: Place, name: str, rows: Array, paths: Sequence[tuple[str, str]]) 
 
     `paths`: partitions, each with its topic's id, by their numbers. Returns the latest time of a row.
     """
-    return put_parts(store, name, lambda: [rows], len(rows), paths)
+    shared = min(8, 64 - (int(rows["high"][0]) ^ int(rows["high"][-1])).bit_length()) if len(rows) else 0
+    begin = int(rows["high"][0]) >> (64 - shared) if shared else 0
+    return put_parts(store, name, lambda: [rows], len(rows), paths, (shared, begin))
 
 
-def put_parts(store: Place, name: str, parts: Callable[[], Iterable[Array]], count: int, paths: Sequence[tuple[str, str]]) -> int:
-    """The same of so many rows that come in parts; they are asked for twice."""
+def put_parts(
+    store: Place, name: str, parts: Callable[[], Iterable[Array]], count: int, paths: Sequence[tuple[str, str]],
+    shared: tuple[int, int] = (0, 0),
+) -> int:  # fmt: skip
+    """The same of so many rows that come in parts; they are asked for twice. `shared`: how many bits all begin with, and which."""
     bits = min(26, max(8, (count // IN_BUCKET).bit_length()))
     sizes, heads, at, times = np.zeros((1 << bits) + 1, np.int64), np.empty(count, "<u4"), 0, list[int]()
     for rows in parts():
         if not len(rows):
             continue
         high = np.ascontiguousarray(rows["high"])
-        buckets = (high >> np.uint64(64 - bits)).astype(np.int64)
+        buckets = _buckets(high, shared[0], bits)
         here = np.bincount(buckets - buckets[0])
         sizes[buckets[0] + 1 : buckets[0] + 1 + len(here)] += here
         heads[at : at + len(rows)] = heads_of(high)
@@ -91,7 +98,7 @@ def put_parts(store: Place, name: str, parts: Callable[[], Iterable[Array]], cou
         times += [int(rows["at"].min()), int(rows["at"].max())]
     text = json.dumps(paths).encode()
     text += b" " * (-len(text) % 8)
-    header = _HEADER.pack(_MAGIC, FORMAT, bits, count, len(text), min(times, default=0), max(times, default=0))
+    header = _HEADER.pack(_MAGIC, FORMAT, bits, count, len(text), min(times, default=0), max(times, default=0), *shared)
     sink = store.create(name)
     try:
         for part in (np.frombuffer(header + text, np.uint8), np.cumsum(sizes).astype("<u8"), heads):
@@ -111,6 +118,12 @@ def _write(sink: Sink, part: Array) -> None:
         sink.write(data[at : at + PIECE].data)
 
 
+def _buckets(high: Array, shared: int, bits: int) -> Array:
+    """Where fingerprints stand among the bounds."""
+    found: Array = ((high << np.uint64(shared)) >> np.uint64(64 - bits)).astype(np.int64)
+    return found
+
+
 def heads_of(high: Array) -> Array:
     """Bits 8 to 39 of fingerprints."""
     return (high >> np.uint64(24)).astype("<u4")
@@ -120,9 +133,11 @@ class KeyObject:
     """An object of keys, of which only what is asked for is read. FormatError for one that is damaged, or not there."""
 
     def __init__(self, store: Place, name: str, count: int) -> None:
-        self.store, self.name, self.count = store, name, count
-        magic, form, self.bits, rows, length, self.first, self.last = _HEADER.unpack(self._read(0, _HEADER.size))
-        if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20:
+        self.name, self.count = name, count
+        self.through(store)
+        magic, form, self.bits, rows, length, self.first, self.last, *shared = _HEADER.unpack(self._read(0, _HEADER.size))
+        self._shared, self._begin = shared
+        if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20 or self._shared > 8 or self._begin >> self._shared:
             raise self._damaged("its header is not that of an object with so many keys")
         if form > FORMAT:
             raise FormatError(f"{store.url}/{name} was written by a newer quire (format {form}; this one reads up to {FORMAT}).")
@@ -137,13 +152,18 @@ class KeyObject:
         self._heads = at + 8 * len(self.bounds)
         self._rows = self._heads + 4 * count
 
+    def through(self, store: Place) -> None:
+        """Let it be read with this store from now on."""
+        self.store, self._scattered = store, store if isinstance(store, Scattered) else None
+
     def heads(self) -> Array:
         """Those of all rows."""
         return np.frombuffer(self._read(self._heads, 4 * self.count), "<u4")
 
     def starts(self) -> Array:
         """The first row of each value of a fingerprint's first eight bits, and how many there are in all."""
-        return self.bounds[:: 1 << (self.bits - 8)]
+        mine = np.arange(257) - (self._begin << (8 - self._shared))
+        return self.bounds[np.clip(mine, 0, 256 >> self._shared) << (self.bits - 8 + self._shared)]
 
     def rows(self, first: int, end: int) -> Array:
         """The rows [first, end)."""
@@ -151,10 +171,10 @@ class KeyObject:
 
     def among(self, high: Array) -> Iterator[tuple[Array, slice]]:
         """The rows that may be those of fingerprints in their order, some at a time, each time with the places of these fingerprints."""
-        gap = 0 if isinstance(self.store, Scattered) else GAP
+        gap = GAP if self._scattered is None else 0
         for at in range(0, len(high), AT_ONCE):
             some = slice(at, at + AT_ONCE)
-            buckets = (high[some] >> np.uint64(64 - self.bits)).astype(np.int64)
+            buckets = _buckets(high[some], self._shared, self.bits)
             first, end = self.bounds[buckets], self.bounds[buckets + 1]
             apart = np.flatnonzero((first[1:] - end[:-1]) * ROW.itemsize > gap) + 1
             # What lies near to one another is read at once.
@@ -195,8 +215,8 @@ class KeyObject:
     def _pieces(self, places: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         """The bytes at each of them."""
         try:
-            if isinstance(self.store, Scattered):
-                pieces = self.store.get_ranges(self.name, places)
+            if self._scattered is not None:
+                pieces = self._scattered.get_ranges(self.name, places)
             elif len(places) == 1:
                 pieces = [self.store.get_range(self.name, *places[0])]
             else:

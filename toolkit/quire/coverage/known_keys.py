@@ -117,12 +117,26 @@ class KnownKeys:
         order = np.lexsort((places, objects))
         places, objects = places[order], objects[order]
         numbers = {run.name: run.number for run in window.runs}
+        waiting, size = list[tuple[Array, Array]](), 0  # rows of objects whose ranges follow one another, and who looks for them
+
+        def look() -> None:
+            rows, here = (np.concatenate(each) for each in zip(*waiting, strict=True))
+            found[here] |= matching(rows, wanted.take(here), window.within)
+            waiting.clear()
+
         for some in np.split(np.arange(len(places)), np.flatnonzero(np.diff(objects)) + 1):
             one, mine = self.objects[int(objects[some[0]])], np.unique(places[some])
-            mine = mine[~found[mine]]
-            for rows, which in one.among(wanted.high[mine]) if len(mine) else ():
-                here = mine[which]
-                found[here] |= matching(one.counting(rows, numbers[one.name], window.uncovered), wanted.take(here), window.within)
+            for there, which in one.among(wanted.high[mine]):
+                rows = one.counting(there, numbers[one.name], window.uncovered)
+                if not len(rows):
+                    continue
+                if waiting and (size > SOME or rows["high"][0] <= waiting[-1][0]["high"][-1]):
+                    look()
+                    size = 0
+                waiting.append((rows, mine[which]))
+                size += len(rows)
+        if waiting:
+            look()
         return found
 
 
@@ -182,7 +196,7 @@ def held(store: Store, window: Window) -> KnownKeys:
     if found is None or not found.names.keys() <= wanted:
         found = KnownKeys()
     for one in found.objects:
-        one.store = store  # of the task that asks now: the credentials of an earlier one may have expired
+        one.through(store)  # of the task that asks now: the credentials of an earlier one may have expired
     found.add(store, window)  # what fails half-way is not held
     _HELD[key] = found
     while len(_HELD) > 1 and sum(each.size for each in [*_HELD.values()]) > MOST:
@@ -253,20 +267,21 @@ class OwnKeys:
 
     def put(self, store: Store, name: str, paths: Sequence[tuple[str, str]]) -> int:
         """Write all of them into an object, and return the latest time of a record. Nothing can be added after it."""
-        self._table = np.zeros(0, np.int32)
         if not self._runs:
-            order = np.argsort(np.ascontiguousarray(self._rows["high"][: self.count]))
-            parts = range(0, self.count, SOME)
-            return put_parts(store, name, lambda: (picked(self._rows, order[at : at + SOME]) for at in parts), self.count, paths)
+            return put(store, name, self._in_order(), paths)
         self._spill()
         return put_parts(store, name, self._merged, len(self), paths)
+
+    def _in_order(self) -> Array:
+        """The rows in memory."""
+        return picked(self._rows, np.argsort(np.ascontiguousarray(self._rows["high"][: self.count])))
 
     def _spill(self) -> None:
         """Let rows in memory go to the disk."""
         if not self.count:
             return
         name, n = str(len(self._runs)), self.count
-        put(self._disk, name, sorted_rows([self._rows[:n]]), [("", "")] * (int(self._rows["part"][:n].max()) + 1))
+        put(self._disk, name, self._in_order(), [("", "")] * (int(self._rows["part"][:n].max()) + 1))
         self._runs.append(KeyRun(name, n, "", 0, 0, 0))
         self.count = 0
         self._table[:] = 0
