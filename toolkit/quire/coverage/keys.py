@@ -137,7 +137,8 @@ class KeyObject:
         self.through(store)
         magic, form, self.bits, rows, length, self.first, self.last, *shared = _HEADER.unpack(self._read(0, _HEADER.size))
         self._shared, self._begin = shared
-        if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20 or self._shared > 8 or self._begin >> self._shared:
+        of_range = self._shared <= 8 and not self._begin >> self._shared
+        if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20 or not of_range:
             raise self._damaged("its header is not that of an object with so many keys")
         if form > FORMAT:
             raise FormatError(f"{store.url}/{name} was written by a newer quire (format {form}; this one reads up to {FORMAT}).")
@@ -163,7 +164,8 @@ class KeyObject:
     def starts(self) -> Array:
         """The first row of each value of a fingerprint's first eight bits, and how many there are in all."""
         mine = np.arange(257) - (self._begin << (8 - self._shared))
-        return self.bounds[np.clip(mine, 0, 256 >> self._shared) << (self.bits - 8 + self._shared)]
+        found: Array = self.bounds[np.clip(mine, 0, 256 >> self._shared) << (self.bits - 8 + self._shared)]
+        return found
 
     def rows(self, first: int, end: int) -> Array:
         """The rows [first, end)."""

@@ -176,8 +176,8 @@ def _placed(starts: Sequence[Array], reads: Sequence[Callable[[], Array]], numbe
         order = np.argsort(heads[part], kind="stable")
         heads[part], objects[part] = heads[part][order], objects[part][order]
     bits = min(26, max(8, (len(heads) // BETWEEN).bit_length()))
-    kind, edges = np.uint32 if len(heads) < 1 << 32 else np.int64, np.arange(1 << (bits - 8), dtype=np.uint64) << np.uint64(40 - bits)
-    fences = np.empty((1 << bits) + 1, kind)
+    edges = np.arange(1 << (bits - 8), dtype=np.uint64) << np.uint64(40 - bits)
+    fences = np.empty((1 << bits) + 1, np.uint32 if len(heads) < 1 << 32 else np.int64)
     for r in range(RANGES):
         part = slice(r << (bits - 8), (r + 1) << (bits - 8))
         fences[part] = begins[r] + heads[begins[r] : begins[r + 1]].searchsorted(edges.astype(np.uint32))
