@@ -36,19 +36,18 @@ from quire.sources.kafka.records import Loading
 from quire.storage import connect
 
 PIECES = 64
+NAMED = 2_000_000  # keys of the window of which some come again
 NOON = 1_790_000_000_000
 DAY = 86_400_000
 
 
 def window(folder: Path, n: int) -> list[KeyRun]:
-    """So many keys, b"key 0", b"key 1", … in objects by ranges of fingerprints."""
+    """So many keys in objects by ranges of fingerprints: b"key 0", b"key 1", … to `NAMED`, and numbers at random, which hashes are like."""
     store, runs = connect(f"file://{folder}", None), list[KeyRun]()
     print(f"{n:,} keys …", file=sys.stderr)
-    digests = np.empty((n, 2), "<u8")
-    step = 1_000_000
-    for at in range(0, n, step):
-        end = min(n, at + step)
-        digests[at:end] = np.frombuffer(b"".join(xxhash.xxh3_128_digest(b"key %d" % i) for i in range(at, end)), ">u8").reshape(-1, 2)
+    digests = np.random.default_rng(5).integers(0, 1 << 64, (n, 2), np.uint64)
+    named = b"".join(xxhash.xxh3_128_digest(b"key %d" % i) for i in range(min(n, NAMED)))
+    digests[:NAMED] = np.frombuffer(named, ">u8").reshape(-1, 2)
     piece = (digests[:, 0] >> np.uint64(58)).astype(np.uint8)
     for number in range(PIECES):
         mine = np.flatnonzero(piece == number)
@@ -78,7 +77,7 @@ def attempt(folder: Path) -> Any:
 def measured(folder: Path, runs: list[KeyRun], n: int, known: float) -> dict[str, float]:
     """Of records of which a share is known."""
     what = keys.Window("key", DAY, tuple(runs), Uncovered())
-    total = sum(run.count for run in runs)
+    total = min(NAMED, sum(run.count for run in runs))
     began = time.perf_counter()
     mine = attempt(folder)
     kept, loading = Kept(mine, what), cast("Loading", Plain())

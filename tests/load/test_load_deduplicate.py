@@ -547,6 +547,18 @@ def test_a_key_that_was_kept_very_often_is_looked_up_in_few_steps(tmp_path: Path
     assert time.monotonic() - began < 60
 
 
+def test_a_key_that_several_objects_have_is_looked_for_in_each(tmp_path: Path) -> None:
+    """Each has kept it at another time; those of one group, those of others, and what is held of both together."""
+    known, runs, asked = known_keys.KnownKeys(), list[KeyRun](), printed(*((9 << 60, 1, 1_000 * i + 7) for i in range(9)))
+    for i in range(6):
+        rows = known_keys.rows_of(printed((5 << 60, 1, 0), (9 << 60, 1, 1_000 * i)), np.arange(2), 0)
+        runs.append(KeyRun(f"_quire/ledger/{i}.keys", 2, "key", 0, 1, 0))
+        keys.put(there(tmp_path), runs[-1].name, rows, [("path", "version")])
+        if i % 3 == 2:
+            known.add(there(tmp_path), window := keys.Window("key", 10, tuple(runs), Uncovered()))
+            assert known.known(window, asked).tolist() == [j <= i for j in range(9)]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_of_a_window_match_as_if_each_were_looked_at(seed: int) -> None:
     rng = np.random.default_rng(seed)
