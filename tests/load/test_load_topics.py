@@ -187,8 +187,16 @@ def meet(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
 def test_topics_are_loaded_side_by_side(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [topic(kafka, 1, numbered(3)) for _ in range(by_topic.AT_ONCE)]
     barrier = threading.Barrier(len(names))
-    meet(monkeypatch, lambda _: (barrier.wait(30), None)[1])
-    assert load(kafka, ",".join(names), f"{tmp_path}/{{topic}}").records == 3 * len(names)
+
+    def act(_: str) -> None:
+        barrier.wait(30)
+        time.sleep(1)
+
+    meet(monkeypatch, act)
+    began = time.monotonic()
+    report = load(kafka, ",".join(names), f"{tmp_path}/{{topic}}")
+    assert report.records == 3 * len(names)
+    assert 1 <= report.seconds <= time.monotonic() - began, "it is not the sum of the topics' seconds"
     for name in names:
         assert exact(kafka, tmp_path / name, name).exact
 

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -166,12 +167,12 @@ class ByTopic:
 
     def run(self, _: Request, runner: Runner, __: Progress, *, waits: bool) -> TopicsReport:
         """Load what is new in each topic. `waits`: topics may come later. TopicsFailed where every one of them has failed."""
-        there = self._there(waits=waits)
+        began, there = time.monotonic(), self._there(waits=waits)
         mine = [self.topics.setdefault(topic, _Topic(topic, self)) for topic in there]
         due = [one for one in mine if one.due <= outages.clock()]
         with self._shown(due):
             self._wait([self._pool.submit(self._load, one, runner, waits) for one in due], due)
-        report = self._report()
+        report = self._report(time.monotonic() - began)
         if report.errors and all(one.error for one in mine):
             raise _failed(report)
         return report
@@ -263,13 +264,15 @@ class ByTopic:
         keep_up = upkeep.beside(self.maintain, call.request, mine, bars)
         return lambda waits: keep_up(run(call.request, mine, bars, waits=waits))
 
-    def _report(self) -> TopicsReport:
+    def _report(self, took: float) -> TopicsReport:
+        """The numbers of all together, but for the seconds: topics were loaded side by side."""
         reports = {topic: one.report for topic, one in self.topics.items() if one.report is not None}
         failed = {topic: one.error for topic, one in self.topics.items() if one.error is not None}
         every, sums = [*reports.values()], added_up([*reports.values()])
         bad = [each for each in every if each.failure]
         failure = bad[0].failure if bad and len(bad) == len(every) else ""
         return TopicsReport(
-            **{**sums, "source": self.asked.shown, "dest": hide(os.fspath(self.dest)), "failure": failure}, reports=reports,
-            errors={topic: scrub(str(e), 500) for topic, e in failed.items()}, codes={topic: e.exit_code for topic, e in failed.items()},
+            **{**sums, "source": self.asked.shown, "dest": hide(os.fspath(self.dest)), "failure": failure, "seconds": took},
+            reports=reports, errors={topic: scrub(str(e), 500) for topic, e in failed.items()},
+            codes={topic: e.exit_code for topic, e in failed.items()},
         )  # fmt: skip
