@@ -78,6 +78,21 @@ def test_many_small_files_are_clustered(tmp_path: Path, version: int) -> None:
     assert "cluster" not in maintain(bucket, small_files=1).due, "its keys say the file groups"
 
 
+def test_files_whose_clustering_is_archived_are_not_missed(tmp_path: Path) -> None:
+    """A clean has taken them, and what says that they were replaced has left the timeline since."""
+    table = create(tmp_path / "trips")
+    for n in range(9):
+        write(table, "bulk_insert", frame((f"a{n}", "sf", n, 1.0), (f"b{n}", "la", n, 1.0)))
+        if n % 3 == 2:
+            maintain(table, small_files=3)
+    ledger = quire.Ledger(table.url)
+    assert len(table.timeline()) < 9
+    assert ledger.verify(spark=LOCAL).ok
+    lost = max((tmp_path / "trips").rglob("city=sf/*.parquet"), key=lambda path: path.stat().st_mtime)
+    lost.unlink()
+    assert "the file is gone" in [what for *_, what in ledger.verify(spark=LOCAL).damaged]
+
+
 def test_a_little_more_than_what_stays_is_not_worth_an_archive(tmp_path: Path) -> None:
     table, _ = written(tmp_path / "trips", 5)
     assert "archive" not in maintain(table, keep=4, dry_run=True).due

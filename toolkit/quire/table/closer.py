@@ -99,7 +99,7 @@ class TableCloser:
 
     def cleaned(self, store: Store) -> Callable[[str], bool]:
         """Whether a file of a slice that others have superseded is gone."""
-        return retention.cleaned(store)
+        return retention.cleaned(store, lambda: rounds.ended(store))
 
     def check_readable(self, log: Log, version: int) -> None:
         """RefusedError where the table cannot be read any more as it was at a version."""

@@ -110,11 +110,14 @@ def changed_at(name: str) -> str:
     return name.removeprefix(f"{names.CHANGES}/").partition("/")[0]
 
 
-def cleaned(store: Store) -> Callable[[str], bool]:
-    """Whether a data file is gone as cleans take files: a later slice, or what replaced its file group, is there; as of now."""
+def cleaned(store: Store, ended: Callable[[], Mapping[Key, str]]) -> Callable[[str], bool]:
+    """Whether a data file is gone as cleans take files: a later slice, or what replaced its file group, is there; as of now.
+
+    `ended`: file group → the write that has replaced it, also of those that have left the timeline.
+    """
     there, line = {entry.name for entry in store.walk() if isinstance(entry, Entry)}, timeline.current(store)
     newest = {(one.partition, one.group): one.instant for one in file_groups.newest(store, line, logs=True)} | line.replaced
-    ends = line.ends(())
+    ends, archived = line.ends(()), dict[Key, str]()
     with ThreadPoolExecutor(PARALLEL) as pool:
         readable = max((cleaning.retained(*plan)[0] for plan in pool.map(line.clean_of, sorted(line.cleans))), default="")
 
@@ -124,7 +127,12 @@ def cleaned(store: Store) -> Callable[[str], bool]:
         if name.startswith(f"{names.CHANGES}/"):
             return changed_at(name) <= readable or changed_at(name) < line.first  # whose clean may be archived, too
         file = names.file(name.rpartition("/")[2].removesuffix(names.CDC))
-        return file is not None and _since(file, ends) < newest.get((name.rpartition("/")[0], file.file_id), "")
+        if file is None:
+            return False
+        key = name.rpartition("/")[0], file.file_id
+        if key not in newest and line.archived and not archived:
+            archived.update(ended())
+        return _since(file, ends) < newest.get(key, archived.get(key, ""))
 
     return gone
 

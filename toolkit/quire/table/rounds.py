@@ -490,6 +490,16 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
             yield _Touched(last, _groups(done), inserts, _partitions(done), ends)
 
 
+def ended(store: Store) -> dict[tuple[str, str], str]:
+    """Partition and file group → the instant of the write of quire's that has replaced it, also where that is archived: by the log."""
+    log, found = Log(store).refresh(), dict[tuple[str, str], str]()
+    for _, commit in log.commits():
+        if commit.closer == TABLE and log.in_effect(commit):
+            said = round_of(commit.tasks[-1])
+            found |= {(partition, group): said.instant for partition, ids in said.replaced.items() for group in ids}
+    return found
+
+
 def leaves_instant(done: Task) -> bool:
     """Whether a round has changed the table, and so is a write on the timeline."""
     return bool(done.data_files or round_of(done).replaced)
