@@ -91,9 +91,12 @@ def jobs(store: Store) -> dict[str, set[str]]:
     return {job: left for job, left in found.items() if names.base_of(job) is not None}
 
 
-def open_jobs(store: Store, log: Log) -> list[PlanHead]:
-    """The frozen plans whose job has no outcome. The listing must be older than the log, which is read on in between."""
-    listed = [job for job, left in jobs(store).items() if names.plan_head(job) in left]
+def open_jobs(store: Store, log: Log, there: dict[str, set[str]] | None = None) -> list[PlanHead]:
+    """The frozen plans whose job has no outcome. The listing must be older than the log, which is read on in between.
+
+    `there`: such a listing, as of `jobs`.
+    """
+    listed = [job for job, left in (jobs(store) if there is None else there).items() if names.plan_head(job) in left]
     log.read_on()
     heads = (plan_head(store, job) for job in sorted(listed) if log.outcome(job) is None)
     return [head for head in heads if head is not None]
@@ -270,8 +273,17 @@ def _of_job(store: Store, folder: str, job: str) -> Iterator[File]:
 
 
 # -------------------------------------------------------------------------------------------------------------------- recover
-def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent, held: Held | None = None) -> Log:
+def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent) -> Log:
+    """Publish and clean what others left behind; see `recovered`."""
+    return recovered(store, abort_jobs, progress)[0]
+
+
+def recovered(
+    store: Store, abort_jobs: str | None = None, progress: Progress = _silent, held: Held | None = None
+) -> tuple[Log, dict[str, set[str]]]:  # fmt: skip
     """Publish and clean what others left behind; before that give up the job `abort_jobs`, or all open ones ("open").
+
+    The log, and `jobs` as they were before it was read.
 
     Open jobs that nobody names are left alone: the next run of the same intent goes on with them. `held`: of a call that recovers again;
     it looks only now and then for what lies elsewhere than in the folders of jobs, which it has not left and which does no harm.
@@ -289,12 +301,12 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     if follower := closers.follower(store):
         log.append(follower.follow)
     if not new:  # else no job is over
-        for job in sorted(_leftovers(store, log, everywhere=everywhere)):
+        for job in sorted(_leftovers(store, log, listed, everywhere=everywhere)):
             clean(log, job)
         if everywhere:
             archiving.sweep(log)
         retire(log)
-    return log
+    return log, listed
 
 
 def keep(log: Log, wanted: Keep | None) -> None:
@@ -323,7 +335,7 @@ def retire(log: Log, *, asked: bool = False) -> None:
     if retiring.due(log, now(), asked=asked):  # else the log is not read once more
         log.append(lambda log: retiring.due(log, now(), asked=asked))
     if retiring.open_since(log):
-        for job in sorted(_leftovers(log.store, log, everywhere=False)):
+        for job in sorted(_leftovers(log.store, log, jobs(log.store), everywhere=False)):
             clean(log, job)  # else somebody who is slow could publish again what goes
         retiring.carry_out(log, now())
 
@@ -362,9 +374,9 @@ def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: 
     return [wanted]
 
 
-def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
-    """The jobs with an outcome that have left anything which clean() would delete, in their folders or everywhere."""
-    found = set(jobs(store))
+def _leftovers(store: Store, log: Log, listed: Iterable[str], *, everywhere: bool) -> set[str]:
+    """The jobs with an outcome that have left anything which clean() would delete, in their folders (as `listed`) or everywhere."""
+    found = set(listed)
     if not everywhere:
         return {job for job in found if log.outcome(job) is not None}
     named, parts = set[str](), {part for part, _ in log.parts()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
@@ -31,7 +31,9 @@ from quire.storage import Store
 from quire.storage.once import once
 
 AHEAD = 16  # short segments that are asked for at once
+NEAR = "near"  # in the place of a segment's name: rows that travel with the fold (see `near`)
 Get = Callable[[str], bytes]
+_LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Fold:
     only: Source | None = None  # of the pieces, only the rows that came from this segment, which they have merged
     undone: frozenset[int] = frozenset()  # commits of which the pieces have rows, and that another program has rolled back since
     said: tuple[Source, ...] = ()  # segments that add no row, and say what is the state of rows before them (see `finished`)
+    near: pa.Table | None = field(default=None, repr=False, compare=False)  # rows as a piece has them, of the source `NEAR`
 
     def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "",
              among: pa.Array | None = None) -> pa.Table:  # fmt: skip
@@ -92,6 +95,13 @@ class Fold:
         return pa.concat_tables(tables)
 
     def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None, get: Get) -> pa.Table:
+        if source.segment == NEAR:
+            assert self.near is not None
+            path = self.near.column("path")
+            among_them = (
+                pc.is_in(path, among) if among is not None else pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last or _LAST))
+            )
+            return self.near.select([*needed, "commit"]).filter(among_them)
         if not source.piece:
             of = f"commit {source.number}: {source.first[:100]} … {source.last[:100]}"
             table = segments.read(store, source.segment, [c for c in needed if c in segments.SCHEMA.names], first, last, of, among, get)

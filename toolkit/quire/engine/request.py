@@ -18,6 +18,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import SPLITS, UNSAID, Commit, Keep, Spec
 from quire.commit.held import Held
 from quire.commit.retire import can_keep
+from quire.coverage.near import Near
 from quire.engine.closers.sorting import Sorting, sorting
 from quire.engine.exports import step as exporting
 from quire.engine.retrying import MAX_ATTEMPTS, Retries
@@ -109,6 +110,7 @@ class Request:
     # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
     takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
+    near: Near = field(default_factory=Near, repr=False, compare=False)  # and the newest rows of its ledger
 
     @property
     def spec(self) -> Spec:
@@ -126,7 +128,7 @@ class Request:
 
     def anew(self) -> Self:
         """The same with nothing held that was read before, as after an outage."""
-        return dataclasses.replace(self, held=Held())
+        return dataclasses.replace(self, held=Held(), near=Near())
 
     def ended(self, commit: Commit) -> None:
         """Learn from a job of the call that was committed."""
@@ -157,7 +159,8 @@ class Request:
         estimate = Estimate(self.convert, not known) if guessed else None
         ratio, policy = None if guessed or columns else 1.0, dataclasses.replace(self.policy, supersede=supersede)
         return Wanted(
-            self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns, among=self.pace.among
+            self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy, columns=columns, among=self.pace.among,
+            near=self.near,
         )  # fmt: skip
 
 

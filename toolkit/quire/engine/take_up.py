@@ -98,11 +98,11 @@ def take_up(
     Raises FormatError for a plan that is not what its name says.
     """
     while True:
-        log = protocol.recover(store, held=held)
+        log, listed = protocol.recovered(store, held=held)
         identity = identify(log)
         head: PlanHead | None = None
         found: tuple[PlanHead, P] | None = None
-        for there in protocol.open_jobs(store, log):
+        for there in protocol.open_jobs(store, log, listed):
             if not identity.names(there):
                 other(there.job)
             elif head is None and resume(log, there):

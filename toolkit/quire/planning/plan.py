@@ -13,6 +13,7 @@ from quire import skew
 from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
+from quire.coverage.near import Near
 from quire.errors import QuireError
 from quire.planning import offsets, pack, undone
 from quire.planning.among import Among
@@ -47,6 +48,7 @@ class Wanted:
     offsets: Offsets | None = None  # of Kafka, in the place of files
     columns: Columns | None = None  # of files that hold rows
     among: Among | None = None  # names that are looked at, where the roots are not listed
+    near: Near = field(default_factory=Near, repr=False, compare=False)  # rows of the ledger that the call holds
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _unsettled(listing: Listing, piece: Piece) -> dict[str, Any]:
 def list_files(look: Look) -> tuple[Listed, float]:
     """The files of a source that are not done, listed by tasks."""
     wanted, progress = look.wanted, look.progress
-    listing = listing_of(wanted, look.fold, look.job, look.plan)
+    listing = listing_of(wanted, wanted.near.of(look.fold, look.log), look.job, look.plan)
     every = bool(listing.fold.sources)
     with progress.phase("listing", unit="dir") as bar:
         found = list[Piece]()
