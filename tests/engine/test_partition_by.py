@@ -116,6 +116,8 @@ def test_what_is_not_understood_is_said_with_what_would_be(given: Any, words: li
     ("settings", "words"),
     [
         ({"partition_by": "country"}, ["'country' is a column", "quire.process", "path.country"]),
+        ({"partition_by": "country", "transform": "csv"}, ["'country' is a column", "a function gives", "path.country"]),
+        ({"partition_by": "country", "transform": repr}, ["bytes have none", "format='parquet'"]),
         ({"partition_by": "path.dt", "layout": "directories"}, ["Leave one of both out"]),
         ({"partition_by": "path[0] as value"}, ["the rows have a column 'value'"]),
         ({"partition_by": "path[0] as Path", "transform": "raw"}, ["the rows have a column 'path'"]),
@@ -468,12 +470,43 @@ def test_very_many_directories_in_one_task_need_few_open_files_and_little_memory
     assert Ledger(tmp_path / "out").verify(spark=HERE["spark"]).ok
 
 
-def test_sources_whose_rows_lie_in_several_data_files_are_not_purged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", ["file", "lines"])
+def test_a_source_is_purged_once_all_of_its_places_are_verified(tmp_path: Path, split: str) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"Bonn,1\nRom,2\nBonn,3\n", "b": b"Rom,4\n", "c": b"-bad\nUlm,5\n"}), tmp_path / "out"
+    process(source, dest, of_lines, partition_by="city", split=split)
+    wanted, how = cities(dest), {"dry_run": False, "derived": True, "min_age": 0, "spark": HERE["spark"]}
+    with refused(RefusedError, 2, "derived=True"):
+        Ledger(dest).purge_sources(source, dry_run=False, min_age=0, spark=HERE["spark"])
+    (rome,) = (path for path in dest.rglob("part-*") if path.parent.name == "city=Rom")
+    whole = rome.read_bytes()
+    rome.write_bytes(whole[:-60])
+    damaged = Ledger(dest).purge_sources(source, **how)
+    assert (damaged.files, sum(damaged.stays.values())) == (0, 2), "half of what was made of a file is not enough"
+    rome.write_bytes(whole)
+    found = Ledger(dest).purge_sources(source, **how)
+    assert found.files == 2
+    assert [path.name for path in sorted(source.iterdir())] == ["c"], "a file of which a record is in quarantine stays"
+    assert Ledger(dest).compact("1 MiB", **HERE).removed == 0 or cities(dest) == wanted
+    write(source, {"a": b"Bonn,7\nRom,8\n"})
+    process(source, dest, of_lines, partition_by="city", split=split)
+    assert cities(dest) == wanted + Counter({("Bonn", 7): 1, ("Rom", 8): 1}), "a new file of a purged name is new"
+    Ledger(dest).compact("1 MiB", **HERE)
+    assert cities(dest) == wanted + Counter({("Bonn", 7): 1, ("Rom", 8): 1})
+    assert Ledger(dest).verify(spark=HERE["spark"]).ok
+    with refused(RefusedError, 2, "last_copy=True"):
+        Ledger(dest).forget(source / "b", **HERE)
+
+
+def test_a_source_that_has_changed_since_is_not_purged(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"Bonn,1\nRom,2\n"}), tmp_path / "out"
     process(source, dest, of_lines, partition_by="city")
-    with refused(RefusedError, 2, "in several data files, by partition_by='city'", "no source was deleted"):
-        Ledger(dest).purge_sources(source, dry_run=False, derived=True, min_age=0, spark=HERE["spark"])
+    (source / "a").write_bytes(b"Bonn,1\nRom,3\n")
+    found = Ledger(dest).purge_sources(source, dry_run=False, derived=True, min_age=0, spark=HERE["spark"])
+    assert (found.files, list(found.stays)) == (0, ["it has changed since it was gathered"])
     assert (source / "a").exists()
+
+
+def test_by_parts_of_a_path_sources_are_purged_as_always(tmp_path: Path) -> None:
     gather(write(tmp_path / "more", {"s0/a": b"one\n"}), tmp_path / "by path", partition_by="path[0] as site")
     Ledger(tmp_path / "by path").purge_sources(tmp_path / "more", dry_run=False, min_age=0, spark=HERE["spark"])
     assert not (tmp_path / "more/s0/a").exists()
@@ -500,3 +533,52 @@ def test_gzip_members_kept_raw_lie_in_their_directories(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"s0/a.gz": gzip.compress(b"one\n"), "s0/b": b"two\n", "s1/c.gz": gzip.compress(b"three\n")})
     gather(source, tmp_path / "out", transform="raw", partition_by="path[0] as site")
     assert dict(places(tmp_path / "out")) == {"site=s0": 2, "site=s1": 1}
+
+
+# ------------------------------------------------------------------------------------------------------------- functions of consolidate
+def of_content(content: bytes, file: Any) -> pa.RecordBatch:
+    """A row for each line `city,n`."""
+    rows = [line.decode().split(",") for line in content.splitlines()]
+    return pa.record_batch({"city": pa.array([city or None for city, _ in rows]), "n": pa.array([int(n) for _, n in rows], pa.int64())})
+
+
+def test_rows_of_a_function_of_consolidate_go_where_their_column_says(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"s0/a": b"Bonn,1\nRom,2\n,3\n", "s1/b": b"Rom,4\n"}), tmp_path / "out"
+    run = functools.partial(gather, source, dest, transform=of_content, format="parquet", partition_by="city", function_version="1")
+    assert (run().records, run().records) == (4, 0)
+    assert {*places(dest)} == {"city=Bonn", "city=Rom", f"city={NONE}"}
+    write(source, {"s2/c": b"Bonn,5\nUlm,6\n"})
+    assert run().files == 1
+    wanted = Counter({("Bonn", 1): 1, ("Rom", 2): 1, (None, 3): 1, ("Rom", 4): 1, ("Bonn", 5): 1, ("Ulm", 6): 1})
+    assert cities(dest) == wanted
+    Ledger(dest).compact("1 MiB", **HERE)
+    assert (cities(dest), places(dest)["city=Bonn"]) == (wanted, 1)
+    assert Ledger(dest).verify(spark=HERE["spark"]).ok
+    Ledger(dest).forget(source / "s0", **HERE)
+    assert sum(cities(dest).values()) == 3
+    run()
+    assert cities(dest) == wanted
+    with refused(RefusedError, 2, "partition_by"):
+        gather(source, dest, transform=of_content, format="parquet", function_version="1")
+
+
+def test_a_decoder_of_columns_has_them_too(tmp_path: Path) -> None:
+    """Small files are decoded some at a time where nothing parts their rows."""
+    source = write(tmp_path / "in", {f"{i}.json": json.dumps({"city": ("Bonn", "Rom")[i % 2], "n": i}).encode() for i in range(20)})
+    columns = {"city": "$.city: string", "n": "$.n: long"}
+    gather(source, tmp_path / "out", transform="json", columns=columns, partition_by=["day(modified)", "city"])
+    assert cities(tmp_path / "out") == Counter({(("Bonn", "Rom")[i % 2], i): 1 for i in range(20)})
+
+
+def test_a_file_without_the_column_is_quarantined_and_all_of_them_are_no_success(tmp_path: Path) -> None:
+    def other(content: bytes, file: Any) -> pa.RecordBatch:
+        return pa.record_batch({"n": pa.array([1])} if content == b"x" else {"city": pa.array(["Bonn"]), "n": pa.array([1])})
+
+    source = write(tmp_path / "in", {"a": b"x", "b": b"y"})
+    how = {"transform": other, "format": "parquet", "partition_by": "city", "function_version": "1"}
+    report = gather(source, tmp_path / "out", **how)
+    assert (report.files, report.quarantined_count) == (1, 1)
+    assert "partition_by='city' is not a column" in report.quarantined[0][1]
+    (source / "b").unlink()
+    with pytest.raises(AllQuarantined):
+        quire.consolidate(source, tmp_path / "other", **how, **HERE)

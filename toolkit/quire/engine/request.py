@@ -448,10 +448,15 @@ def _by(given: Any, kind: str, format: str, layout: str, *, of_splits: bool) -> 
     """The directories that a call asks for; UsageError for those that its rows cannot lie in."""
     by = directories_of(given)
     with about("partition_by"):
-        if by.columns and not of_splits:
+        if by.columns and kind != "callable":
             raise UsageError(
-                f"partition_by={quoted(by.columns[0])} is a column, and rows have columns to go by in quire.process alone, whose function "
-                f"gives them. Here say 'path.{by.columns[0][:50]}', 'path[0] as site' or 'day(modified)'."
+                f"partition_by={quoted(by.columns[0])} is a column, and only rows that a function gives have columns to go by "
+                f"(transform=function, or quire.process). Here say 'path.{by.columns[0][:50]}', 'path[0] as site' or 'day(modified)'."
+            )
+        if by.columns and format != "parquet" and not of_splits:  # whose format the first rows may tell
+            raise UsageError(
+                f"partition_by={quoted(by.columns[0])} is a column, and bytes have none. Say format='parquet' where the function gives "
+                f"rows; else 'path.{by.columns[0][:50]}', 'path[0] as site' or 'day(modified)'."
             )
         if layout == "directories":
             raise UsageError("layout='directories' keeps the source's directories, and partition_by= makes others. Leave one of both out.")

@@ -30,7 +30,7 @@ from quire.ledger.comparing import MOVED, Candidates, Purging
 from quire.ledger.job import Change, Dest, PlannedChange
 from quire.planning.listing import TaskRun
 from quire.planning.pack import PlannedTask
-from quire.sources import partition_by, transforms
+from quire.sources import transforms
 from quire.sources.files import Root
 from quire.spark.runner import Failure, Runner
 
@@ -77,11 +77,6 @@ def purge(
         raise RefusedError(
             f"{url} holds rows of all splits of a commit together, and nothing says whose they are: what was made of a source cannot be "
             f"verified, and no source was deleted."
-        )
-    if columns := partition_by.columns_of(spec):
-        raise RefusedError(
-            f"{url} holds the rows of a source in several data files, by partition_by={columns[0]!r}, and a purge verifies one: no "
-            f"source was deleted. Delete them by other means, once ledger.verify() is ok."
         )
     if spec.said and spec.transform not in transforms.NAMES and not derived:
         raise RefusedError(

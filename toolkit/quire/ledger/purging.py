@@ -32,6 +32,7 @@ from quire.ledger.comparing import (
     since,
 )
 from quire.planning.drops import put_table
+from quire.sources import partition_by
 from quire.storage import Entry, Unreadable, Vanished, connect, remove_version
 
 ROWS = 10_000  # that are looked at together
@@ -63,6 +64,7 @@ class _Task:
         self.sources = Sources(job)
         self.comparison = Comparison(job, self.log, self.sources, self.found)
         self.said = list[Row]()
+        self.spread = bool(partition_by.columns_of(job.spec))  # the rows of one split may lie in several data files
 
     def run(self, states: Sequence[str]) -> Candidates:
         rows = self.job.fold.of(self.source).rows(self.store, _COLUMNS)
@@ -107,7 +109,7 @@ class _Task:
                     self._finish(self._rows_of({(row["path"], ordinal(row))})[row["path"], ordinal(row)], PURGED)
             elif self.job.newest is not None and entry.modified > self.job.newest:
                 self.found.stay(row["path"], YOUNG)
-            elif self.sources.version(row["path"], entry) == row["version"] and entry.size == row["length"]:
+            elif self.sources.version(row["path"], entry) == row["version"] and entry.size == row["length"] and not self.spread:
                 whole.append(([row], entry))
             else:
                 parts[row["path"], ordinal(row)] = row, entry
@@ -154,8 +156,9 @@ class _Task:
         by_path = self._rows_of(parts.keys())
         for key, (_, entry) in parts.items():
             path, mine, at = key[0], by_path[key], 0
-            for row in mine:
-                at = at + row["length"] if row["state"] in ("done", PURGING) and row["start"] == at else -1
+            for row in mine:  # one that covers nothing says where more of what was written for the split before it lies
+                follows = row["start"] == at or not row["length"]
+                at = at + row["length"] if row["state"] in ("done", PURGING) and follows else -1
             if mine[-1]["version"] != self.sources.version(path, entry):
                 self.found.stay(path, CHANGED)
                 if mine[0]["state"] == PURGING:

@@ -50,7 +50,7 @@ class FilesKind(OfFiles):
 class _FileReader:
     def __init__(self, attempt: Attempt, source: Root) -> None:
         self.attempt, self.convert, self.tally, self.source = attempt, attempt.work.convert, attempt.tally, source
-        many = self.convert.together
+        many = None if attempt.output.by else self.convert.together  # rows of several files would lie in one directory
         self.group = Together(attempt, many, self._take) if many else None
         self.unpacking = Unpacking(attempt, source, self._member) if source.archives else None
 
