@@ -286,7 +286,7 @@ def test_base_unpublished(world: sim.World, tree: sim.Tree) -> None:
     turns = iter(range(10_000))
 
     def turn(actor: sim.Actor, op: str, name: str) -> None:
-        if actor.name == "us" and op == "walk" and name == names.JOBS and next(turns) == 1:
+        if actor.name == "us" and op == "get" and name == names.entry(1) and next(turns) == 1:
             assert isinstance(sim.run(world, dead, lambda: gather(f"{sim.SOURCE}/d")), sim.Crash)
         if actor.name == "us" and name.endswith("plan.entry") and op == "put_if_absent":
             settled.append(Log(sim.memory.MemoryStore(sim.DEST)).refresh().settled())
