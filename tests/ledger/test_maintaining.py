@@ -17,7 +17,7 @@ from quire.commit import archive, retire
 from quire.coverage import checkpoint
 from quire.engine import outages
 from quire.errors import RefusedError, StorageError, UsageError
-from quire.ledger import maintaining
+from quire.ledger import compact, maintaining
 from quire.storage import local
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
@@ -102,6 +102,35 @@ def test_each_directory_is_for_itself(tmp_path: Path) -> None:
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["d0", "d1"]
 
 
+def test_a_directory_at_rest_becomes_as_few_files_as_its_volume_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is larger than all smaller ones together, so where more may come they wait for it."""
+    monkeypatch.setattr(compact, "AT_REST", 8)
+    dest, settings = tmp_path / "out", {**SOON, "target_size": "10 kB", "small_files": 2}
+
+    def come(day: int, sizes: list[int]) -> None:
+        for n, size in enumerate(sizes):
+            write(tmp_path / "in", {f"d{day}/f{n}.txt": b"x" * (size - 1) + b"\n"})
+            gather(tmp_path / "in", dest, layout="directories")
+
+    come(1, [100, 210, 430])
+    come(2, [4_000])
+    assert "compact" not in Ledger(dest).maintain(dry_run=True, **settings, **HERE).due
+    come(3, [100, 210, 430])
+    assert "compact" in Ledger(dest).maintain(dry_run=True, **settings, **HERE).due
+    done = Ledger(dest).maintain(**settings, **HERE).compaction
+    assert done is not None
+    assert (done.removed, done.written) == (3, 1)
+    assert {d: len(list((dest / d).iterdir())) for d in ("d1", "d2", "d3")} == {"d1": 1, "d2": 1, "d3": 3}
+    come(4, [100])
+    Ledger(dest).maintain(**settings, **HERE)
+    merged = {path for path in dest.glob("d*/part-*") if path.parent.name != "d4"}
+    assert sorted(path.parent.name for path in merged) == ["d1", "d2", "d3"], "each is at rest by now"
+    come(4, [210, 430])
+    Ledger(dest).maintain(**settings, **HERE)
+    assert {path for path in dest.glob("d*/part-*") if path.parent.name != "d4"} == merged, "and is not written again"
+    assert sum(path.stat().st_size for path in dest.rglob("part-*")) == 2 * 740 + 4_000 + 530
+
+
 def test_nothing_begins_after_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dest = runs(tmp_path, 0, 9)
     done = Ledger(dest).maintain(time_limit=0.000001, **SOON, **HERE)
@@ -169,6 +198,70 @@ def test_a_loop_maintains_its_destination_by_itself(tmp_path: Path) -> None:
     assert Ledger(dest).summary().files == 21
     Ledger(dest).expire(grace=0)
     assert Ledger(dest).verify(spark=LocalRunner()).ok
+
+
+def rows_of(split: Any, content: bytes) -> pa.Table:
+    n = int(content.split()[1])
+    return pa.table({"id": [f"a{n}", "same"], "city": ["sf", "la"], "n": [n, n]})
+
+
+def of_table(tmp_path: Path, times: int, **settings: Any) -> tuple[quire.Table, quire.Report]:
+    """A loop that upserts two rows a run."""
+    table = quire.Table.create(tmp_path / "table", key="id", partition_by="city", **settings.pop("create", {}))
+    write(tmp_path / "in", {"f000.txt": b"line 0\n"})
+    report = quire.process(
+        tmp_path / "in", table, rows_of, schema="id string, city string, n long", function_version="1", every=1, stop=Loop(tmp_path, times),
+        operation=settings.pop("operation", "upsert"), **settings, **HERE,
+    )  # fmt: skip
+    return table, report
+
+
+def rows_there(table: quire.Table) -> dict[str, int]:
+    return {row["id"]: row["n"] for row in table.snapshot(spark=LocalRunner()).to_pylist()}
+
+
+@pytest.mark.usefixtures("long_ago")
+@pytest.mark.nth(2)
+@pytest.mark.parametrize(
+    "create", [{}, {"type": "merge_on_read", "ordering": "n", "index": "bucket", "buckets": 1}], ids=["copy on write", "merge on read"]
+)
+def test_a_loop_maintains_a_table_by_itself(tmp_path: Path, create: dict[str, Any]) -> None:
+    operation = "upsert" if create else "bulk_insert"
+    wanted = {"small_files": 3, "grace": 0, "keep": 2, "log_ratio": 0.0}
+    table, report = of_table(tmp_path, 9, maintain=wanted, create=create, operation=operation)
+    assert report.upkeep == ()
+    assert len(table.timeline()) < 10, "old instants are archived"
+    verbs = set(Ledger(table.url).inspect.history()["verb"])
+    assert {"clean", "archive", "compact" if create else "cluster"} <= verbs
+    assert table.stats().files < 10
+    found = table.snapshot(spark=LocalRunner())
+    assert found.num_rows == (11 if create else 20)
+    assert rows_there(table) == {f"a{n}": n for n in range(10)} | {"same": rows_there(table)["same"]}
+    assert Ledger(table.url).summary().files == 10
+    assert Ledger(table.url).verify(spark=LocalRunner()).ok
+
+
+@pytest.mark.usefixtures("long_ago")
+def test_what_is_younger_than_the_grace_stays_readable(tmp_path: Path) -> None:
+    """However many writes there are: who follows the table may be behind."""
+    table, _ = of_table(tmp_path, 6, maintain={"small_files": 3, "keep": 2, "grace": "1 day"})
+    instants = list(table.timeline()["instant"])
+    first = min(instants)
+    assert table.as_of(first).snapshot(spark=LocalRunner()).num_rows == 2
+    assert table.changes(first, spark=LocalRunner()).num_rows > 0
+    assert not {"clean", "archive"} & set(Ledger(table.url).inspect.history()["verb"])
+
+
+@pytest.mark.usefixtures("long_ago")
+def test_a_table_whose_upkeep_fails_has_its_log_maintained_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(maintaining, "MaintainingTable", fails)
+    _, report = of_table(tmp_path, 4, maintain={"small_files": 3, "grace": 0})
+    assert report.upkeep == ("RuntimeError: a mistake",)
+    assert Ledger(tmp_path / "table").summary().files == 5
+    assert quire.status(tmp_path / "table")
 
 
 @pytest.mark.usefixtures("long_ago")
@@ -299,8 +392,8 @@ def test_two_at_once_beside_runs(tmp_path: Path) -> None:
     [
         ("small_files", 1, "small_files takes how many"), ("small_files", True, "small_files takes how many"),
         ("small_share", -1, "small_share takes"), ("small_share", float("nan"), "small_share takes"), ("target_size", "big", "big"),
-        ("grace", "soon", "is not a time span"), ("time_limit", 0, "time_limit is 0"), ("max_runs", 2, "every="),
-        ("dry_run", "no", "dry_run"),
+        ("sort_by", [], "sort_by is a column"), ("grace", "soon", "is not a time span"), ("time_limit", 0, "time_limit is 0"),
+        ("max_runs", 2, "every="), ("dry_run", "no", "dry_run"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_one_line(tmp_path: Path, name: str, wrong: object, line: str) -> None:
@@ -309,10 +402,18 @@ def test_wrong_arguments_are_one_line(tmp_path: Path, name: str, wrong: object, 
         Ledger(dest).maintain(**{**HERE, name: wrong})  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize("wrong", [1, "yes", {"small_file": 3}, {"small_files": 1}, {"every": "1 h"}], ids=str)
-def test_a_wrong_setting_is_said_before_anything_runs(tmp_path: Path, wrong: object) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (1, "small_files"), ("yes", "small_files"), ({"small_file": 3}, "small_files"), ({"small_files": 1}, "small_files"),
+        ({"every": "1 h"}, "small_files"), ({"keep": 0}, "keep takes"), ({"log_ratio": "x"}, "log_ratio takes"),
+        ({"sort_by": 5}, "sort_by"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_setting_is_said_before_anything_runs(tmp_path: Path, wrong: object, line: str) -> None:
     write(tmp_path / "in", {"f": b"line\n"})
-    with refused(UsageError, 2, "small_files"):
+    with refused(UsageError, 2, line):
         gather(tmp_path / "in", tmp_path / "out", every=1, max_runs=1, maintain=wrong)
     assert not (tmp_path / "out").exists()
 
@@ -374,6 +475,15 @@ def test_they_are_sorted_where_that_is_asked_for(tmp_path: Path) -> None:
     Ledger(dest).compact("64 KiB", sort_by="n", **HERE)
     (path,) = dest.glob("*.parquet")
     assert pa.parquet.read_table(path).column("n").to_pylist() == sorted(9 - i for i in range(6))
+
+
+def test_upkeep_sorts_what_it_merges_where_that_is_asked_for(tmp_path: Path) -> None:
+    dest = of_commits(tmp_path)
+    done = Ledger(dest).maintain(sort_by="n", **{**SOON, "target_size": "64 KiB"}, **HERE)
+    assert done.compaction is not None
+    (path,) = dest.glob("*.parquet")
+    assert pa.parquet.read_table(path).column("n").to_pylist() == sorted(9 - i for i in range(6))
+    assert "sort_by= is for Parquet" in Ledger(runs(tmp_path / "more", 0, 9)).maintain(sort_by="n", **SOON, **HERE).hindered["compact"]
 
 
 def test_rows_of_which_the_ledger_knows_the_place_are_not_sorted(tmp_path: Path) -> None:

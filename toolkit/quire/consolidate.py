@@ -66,8 +66,9 @@ def consolidate(
     committer    "auto" (what the destination can do) | "rename" | "rename_v2" | "upload" | "copy"
     layout       "flat" | "directories": the source's directories (`dt=2026-11-21/`) stay
     partition_by  directories by "path.dt" (the value of `dt=…` in a file's path), "path[0] as site" (the first directory below the source;
-                 path[-1]: the last one) or "day(modified)" (of a file's last change, UTC; year, month, hour likewise); a list: within each
-                 other. A file without such a value goes where Hive puts missing ones
+                 path[-1]: the last one) or "day(modified)" (of a file's last change, UTC; year, month, hour likewise), or by a column of
+                 the rows that a function gives, "country", which stands in their names alone; a list: within each other. A file, or a
+                 row, without such a value goes where Hive puts missing ones
     include, exclude   globs; one without a slash is about the file's name
     hidden, follow_links   take names that start with _ or . too; follow symbolic links
     min_age      leave files that changed within this time ("5 min") for another run
@@ -127,7 +128,8 @@ def consolidate(
                  and the report tells of the `gaps`. Left out: with `every` "1 d" once a first run has gone well, else not at all
     stop         a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
     maintain     whether the destination is maintained after runs, as by `Ledger.maintain`, in a tenth of the call's time: True | False |
-                 {"small_files": 20, "small_share": 0.1, "target_size": …, "grace": "1 day", "time_limit": …}. Left out: with `every`
+                 {"small_files": 20, "small_share": 0.1, "target_size": …, "sort_by": …, "grace": "1 day", "time_limit": …}, of a table
+                 also {"log_ratio": 0.1, "keep": 100}, as in `Table.maintain`. Left out: with `every`
     events       a queue that names the files which have come, so that runs do not list: "sqs://sqs.region.amazonaws.com/account/queue" (or
                  its ARN), "azure-queue://account/queue", "pubsub://project/subscription", or "inotify" on local disk, with `every`. An
                  event is a hint alone: each file is looked up in its store and in the ledger (docs/loops.md). Options are those of the

@@ -104,6 +104,7 @@ def compact(
 @click.option("--small-files", type=int, default=20, show_default=True, help="Merge small files once so many can become fewer.")
 @click.option("--small-share", type=float, default=0.1, show_default=True, help="And are more than this share of the others.")
 @click.option("--target-size", help="Size of a data file, with its unit; default: that of the last run.")
+@click.option("--sort-by", multiple=True, help="Sort rows that belong to their commit by this column, in each file (again for more).")
 @click.option("--grace", default="1 day", show_default=True, help="Versions that were the newest one within this time stay readable.")
 @click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
 @click.option("--every", help="Again and again, this far apart ('10 min'), until Ctrl-C.")
@@ -117,7 +118,7 @@ def maintain(dest: str, master: str | None, as_json: bool, quiet: bool, **given:
 
     Loops (--every) do it by themselves.
     """
-    ledger = quire.Ledger(dest)
+    ledger, given = quire.Ledger(dest), {**given, "sort_by": given["sort_by"] or None}
     planned = ledger.maintain(**{**given, "dry_run": True, "every": None, "max_runs": None}, spark=quire.LocalRunner(), progress=False)
     if given["dry_run"] or (given["every"] is None and not planned.due):
         show(planned, as_json)  # without Spark's start

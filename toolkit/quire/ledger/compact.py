@@ -18,6 +18,7 @@ from quire.sources.transforms import columnar
 
 SMALL = 0.5  # of the target: a file below it is worth writing again
 TOGETHER = 4  # times the target: so much is read by a task of an upkeep, that of its files but the last are full
+AT_REST = 200  # entries of the log since the newest file of a directory: nothing more may come there
 
 
 def asked(dest: Dest, target: int, parquet_options: Mapping[str, Any] | None, sort_by: Any) -> Changed:
@@ -44,7 +45,7 @@ def compact(dest: Dest, target: int, written: str = "", most: int | None = None,
                 f"file lie: sorting would part them. Leave it out, or gather with sort_by= into another destination."
             )
         if most is not None:
-            found = mergeable(log, base, target)[:most]
+            found = mergeable(log, base, target, held=bool(sort_by))[:most]
         else:
             found = [each for each in packed(small(log, live_files(log, base).values(), target), target) if len(each[1]) > 1]
         if spec.kind == CLAIM:
@@ -72,21 +73,26 @@ def small(log: Log, files: Iterable[Live], target: int) -> list[Live]:
     return [] if spec.kind == CLAIM and spec.format != "parquet" else [file for file in files if file.size < target * SMALL]
 
 
-def mergeable(log: Log, version: int, target: int, files: Iterable[Live] | None = None) -> list[tuple[str, dict[str, int]]]:
+def mergeable(
+    log: Log, version: int, target: int, files: Iterable[Live] | None = None, *, held: bool = False
+) -> list[tuple[str, dict[str, int]]]:  # fmt: skip
     """The data files that an upkeep merges, those of a task together, with the directory.
 
-    One that is larger than all smaller ones of its directory together waits.
+    One that is larger than all smaller ones of its directory together waits for more, until the directory is at rest: then all of it
+    becomes as few files as its volume allows. `held`: a task sorts what it reads.
     """
-    files = live_files(log, version).values() if files is None else files
-    by_folder = dict[str, list[Live]]()
+    files = list(live_files(log, version).values() if files is None else files)
+    by_folder, newest = dict[str, list[Live]](), dict[str, int]()
+    for file in files:
+        newest[file.folder] = max(newest.get(file.folder, 0), file.number)
     for file in small(log, files, target):
         by_folder.setdefault(file.folder, []).append(file)
     chosen = list[Live]()
-    for mine in by_folder.values():
+    for folder, mine in by_folder.items():
         left, size = sorted(mine, key=lambda file: file.size), sum(file.size for file in mine)
-        while left and left[-1].size > size - left[-1].size:
+        while left and left[-1].size > size - left[-1].size and version - newest[folder] < AT_REST:
             size -= left.pop().size
         names = {file.name for file in left}
         chosen += [file for file in mine if file.name in names]
-    together = target if sorting.is_said(spec_of(log).reduce) else target * TOGETHER  # what is sorted is held
+    together = target if held or sorting.is_said(spec_of(log).reduce) else target * TOGETHER  # what is sorted is held
     return [(folder, files) for folder, files in packed(chosen, together) if len(files) > 1]

@@ -15,6 +15,7 @@ from quire.commit import archiving, protocol, retire
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import outages
+from quire.engine.closers import sorting
 from quire.engine.loop import Again, again
 from quire.engine.maintenance import Maintenance, carry_out, limit_of, repeat
 from quire.engine.report import Report
@@ -27,14 +28,17 @@ from quire.ledger.job import Changed, Dest
 from quire.planning.rewriting import live_files
 from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import Runner, runner_of
-from quire.storage import Store
+from quire.storage import Store, plain
 from quire.storage.within import is_table
+from quire.table.maintaining import Maintaining as MaintainingTable
+from quire.table.maintaining import Wanted as OfTable
+from quire.table.table import Table
 
 COMPACT, CHECKPOINT, EXPIRE, ARCHIVE = "compact", "checkpoint", "expire", "archive"
 VERSIONS = 1_000  # that can end are worth a look at all that is there
-TASKS = 8  # of a job that merges files: so long it takes until the time is looked at
+TASKS = 8  # of a job that merges files, or one for each core: so long it takes until the time is looked at
 SHARE = 0.1  # of a loop's time, for its upkeep
-SETTINGS = ("small_files", "small_share", "target_size", "grace", "time_limit")  # of `maintain=`
+SETTINGS = ("small_files", "small_share", "target_size", "sort_by", "grace", "time_limit", "log_ratio", "keep")  # of `maintain=`
 LOOK = 3600.0  # seconds until a loop looks again, also where it has committed little
 
 
@@ -99,19 +103,24 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The arguments of a call, checked: spans in seconds, sizes in bytes (0: that of the last run)."""
+    """The arguments of a call, checked: spans in seconds, sizes in bytes (0: that of the last run).
+
+    table   how the files of a table are maintained beside a loop
+    """
 
     small_files: int = 20
     small_share: float = 0.1
     target: int = 0
+    order: tuple[str, ...] = ()
     grace: float = checkpoint.GRACE
     limit: float | None = None
+    table: OfTable = dataclasses.field(default_factory=lambda: OfTable(0.1, 20, checkpoint.GRACE, 100, None, younger=True))
     budget: Budget = dataclasses.field(default_factory=Budget, compare=False, repr=False)
 
     @classmethod
     def of(
         cls, small_files: int = 20, small_share: float = 0.1, target_size: str | int | None = None, grace: str | float = "1 day",
-        time_limit: str | float | None = None,
+        time_limit: str | float | None = None, sort_by: Any = None, log_ratio: float = 0.1, keep: int = 100,
     ) -> Wanted:  # fmt: skip
         """UsageError for what is not an argument."""
         if type(small_files) is not int or small_files < 2:
@@ -119,7 +128,9 @@ class Wanted:
         if isinstance(small_share, bool) or not isinstance(small_share, int | float) or not 0 <= small_share < float("inf"):
             raise UsageError(f"small_share takes small files by data files, such as 0.1, and not {quoted(small_share)}")
         target = 0 if target_size is None else parse_target(target_size)
-        return cls(small_files, float(small_share), target, seconds(grace, "grace"), limit_of(time_limit))
+        order = () if sort_by is None else sorting.sorting(sort_by, target).columns
+        table = dataclasses.replace(OfTable.of(log_ratio, small_files, grace, keep, None), younger=True)
+        return cls(small_files, float(small_share), target, order, seconds(grace, "grace"), limit_of(time_limit), table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +165,7 @@ class Maintaining:
             return ""
         version = log.settled_version()
         live = live_files(log, version)
-        groups = compact.mergeable(log, version, self._target(log), live.values())
+        groups = compact.mergeable(log, version, self._target(log), live.values(), held=bool(self.wanted.order))
         before = sum(len(files) for _, files in groups)
         size, target = sum(sum(files.values()) for _, files in groups), self._target(log)
         saved = before - max(len(groups), size // target)
@@ -184,13 +195,13 @@ class Maintaining:
         store = self.dest.store()
 
         def merged(limit: float | None) -> Changed:
-            goes_on, found = _until(limit), list[Changed]()
+            goes_on, found, most = _until(limit), list[Changed](), max(TASKS, self.dest.runner.parallelism)
             log = Log(store).refresh()
             while not found or (found[-1].jobs and self._small(log.refresh())):
                 if found and not goes_on():
                     left.append(COMPACT)
                     break
-                found.append(compact.compact(self.dest, self._target(log), most=TASKS))
+                found.append(compact.compact(self.dest, self._target(log), most=most, sort_by=self.wanted.order))
             return _sum(found)
 
         def archived(limit: float | None) -> int:
@@ -273,21 +284,39 @@ class Beside:
         return dataclasses.replace(report, upkeep=self._told) if self._told else report
 
     def _tried(self) -> tuple[str, ...]:
-        began = time.monotonic()
-        try:
-            due = self._work.due(Log(self._work.dest.store()))
-            if not due:
-                return ()
-            found = self._work.run(due, self._budget.spare)
-            self._left = bool(found.left)
-            hindered = tuple(f"{name}: {why}" for name, why in found.hindered.items())
-        except Exception as e:  # whatever it is: the run that came before has gone well
-            hindered = (str(e) if isinstance(e, QuireError) else f"{type(e).__name__}: {e}",)
-        finally:
-            self._budget.spent += time.monotonic() - began
+        hindered = list[str]()
+        for look in (self._of_files, self._of_log):  # which look anew, as each changes what there is
+            began = time.monotonic()
+            try:
+                if (found := look()) is not None:
+                    self._left = self._left or bool(found.left)
+                    hindered += [f"{name}: {why}" for name, why in found.hindered.items()]
+            except Exception as e:  # whatever it is: the run that came before has gone well
+                hindered.append(str(e) if isinstance(e, QuireError) else f"{type(e).__name__}: {e}")
+            finally:
+                self._budget.spent += time.monotonic() - began
         for why in hindered:
             self._bars.say(f"upkeep was hindered: {why} The run stands, and the next upkeep tries again.", always=True)
-        return hindered
+        return tuple(hindered)
+
+    def _of_files(self) -> Maintenance | None:
+        """The upkeep of a table's files, and of its timeline; None: nothing is due."""
+        dest = self._work.dest
+        if not is_table(dest.store()):
+            return None
+        table = Table(plain(dest.url), storage_options=dest.options)
+        work = MaintainingTable(table, dest.options, self._work.wanted.table, dest.runner, False)
+        return work.run(due, self._rest) if (due := work.due()) else None
+
+    def _of_log(self) -> Maintenance | None:
+        """The upkeep of all else."""
+        due = self._work.due(Log(self._work.dest.store()))
+        return self._work.run(due, self._rest) if due else None
+
+    @property
+    def _rest(self) -> float:
+        """Seconds that are left: some, as what is due is told where it cannot be done."""
+        return max(0.001, self._budget.spare)
 
 
 @all_interruptible
@@ -303,9 +332,10 @@ class Maintained:
         raise NotImplementedError
 
     def maintain(
-        self, *, small_files: int = 20, small_share: float = 0.1, target_size: str | int | None = None, grace: str | float = "1 day",
-        time_limit: str | float | None = None, every: str | float | None = None, max_runs: int | None = None, dry_run: bool = False,
-        spark: Any = None, committer: str = "auto", progress: bool | Callable[[ProgressEvent], object] = True,
+        self, *, small_files: int = 20, small_share: float = 0.1, target_size: str | int | None = None, sort_by: Any = None,
+        grace: str | float = "1 day", time_limit: str | float | None = None, every: str | float | None = None,
+        max_runs: int | None = None, dry_run: bool = False, spark: Any = None, committer: str = "auto",
+        progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> UpkeepReport:  # fmt: skip
         """Do what is due at the destination, beside whoever reads and writes. Loops (`every=`) do it by themselves, so this is for cron.
 
@@ -319,6 +349,7 @@ class Maintained:
         small_files   compact once so many small files can become fewer,
         small_share   and these are more than so many times the others
         target_size   of a data file; left out: that of the last run
+        sort_by       sorts the rows of each file that it writes, as in `compact`
         grace         versions that were the newest one within this time stay readable, and so do those that pins and exports hold, or
                       `keep_versions` keeps
         time_limit    begin nothing more after so long in a run ("10 min", or seconds)
@@ -329,7 +360,7 @@ class Maintained:
         A service that is refused, or that a store cannot do, hinders no other, and is named in the report; the next call goes on with one
         that was killed. Returns an `UpkeepReport`. Raises UsageError for wrong arguments.
         """
-        wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit), again(every, max_runs)
+        wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit, sort_by), again(every, max_runs)
         work = Maintaining(Dest(self._url, self._options, runner_of(spark, self._store), Progress(progress), committer), wanted)
         found = work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
         self.refresh()

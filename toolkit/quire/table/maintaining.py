@@ -15,7 +15,7 @@ from quire.commit import protocol
 from quire.engine.loop import Again
 from quire.engine.maintenance import Maintenance, carry_out, limit_of, repeat
 from quire.errors import UsageError, quoted
-from quire.storage import connect
+from quire.storage import Store, connect
 from quire.storage.within import marked
 from quire.table import archive, cleaning, retention, timeline
 from quire.table import index as indexes
@@ -24,6 +24,7 @@ from quire.table.cluster import ClusterReport, unfinished
 from quire.table.compacting import CompactionReport
 from quire.table.format import config
 from quire.table.settings import opened
+from quire.table.timeline import Timeline
 from quire.table.upkeep import ArchiveReport, CleanReport
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Wanted:
     keep_for: float
     keep: int
     limit: float | None
+    younger: bool = False  # keep all writes on the timeline that are not older than `keep_for`, too
 
     @classmethod
     def of(cls, log_ratio: float, small_files: int, keep_for: str | float, keep: int, time_limit: str | float | None) -> Wanted:
@@ -102,12 +104,15 @@ class Maintaining:
     spark: Any
     progress: Any
 
+    def _store(self) -> Store:
+        return connect(marked(self.table.url), self.options)
+
     def due(self) -> dict[str, str]:
         """The services that are due, and why; by listings and the log."""
         return dict(self._due())
 
     def _due(self) -> Iterator[tuple[str, str]]:
-        store = connect(marked(self.table.url), self.options)
+        store = self._store()
         has, _ = opened(store)
         log, wanted = protocol.recover(store), self.wanted
         line = timeline.current(store)
@@ -127,19 +132,25 @@ class Maintaining:
         dead = retention.dead(store, line, keep, line.savepoints, cleaning.pinned(log))
         if dead.files:
             yield CLEAN, f"{dead.slices:,} slices ({format_size(dead.size)}) were superseded more than {wanted.keep_for:,.0f} s ago"
-        writes, stop = len(line.completed), archive.stop(log, line, wanted.keep)
-        if writes > SLACK * wanted.keep and any(each.time < stop.horizon for each in line.completed):
-            yield ARCHIVE, f"{writes:,} writes are on the timeline, and {wanted.keep:,} stay"
+        writes, stay = len(line.completed), self._stay(line)
+        if writes > SLACK * stay and any(each.time < archive.stop(log, line, stay).horizon for each in line.completed):
+            yield ARCHIVE, f"{writes:,} writes are on the timeline, and {stay:,} stay"
+
+    def _stay(self, line: Timeline) -> int:
+        """How many writes stay on the timeline."""
+        since = cleaning.keep_of({"keep_for": self.wanted.keep_for}).since
+        return max(self.wanted.keep, sum(each.time >= since for each in line.completed) if self.wanted.younger else 0)
 
     def plan(self) -> MaintenanceReport:
         """The report of a dry run."""
         began = time.monotonic()
         return MaintenanceReport(self.table.url, self.due(), dry_run=True, seconds=time.monotonic() - began)
 
-    def run(self) -> MaintenanceReport:
-        """Do what is due; what one service refuses hinders no other."""
-        began, due = time.monotonic(), self.due()
-        done, hindered, left = carry_out(due, self._services(), self.wanted.limit, began)
+    def run(self, due: Mapping[str, str] | None = None, limit: float | None = None) -> MaintenanceReport:
+        """Do what is due; what one service refuses hinders no other. `due` and `limit` are those of a loop."""
+        began, due = time.monotonic(), self.due() if due is None else due
+        limit = min((each for each in (self.wanted.limit, limit) if each is not None), default=None)
+        done, hindered, left = carry_out(due, self._services(), limit, began)
         return MaintenanceReport(
             self.table.url, due, hindered, left, compaction=done.get(COMPACT), clustering=done.get(CLUSTER), clean=done.get(CLEAN),
             archive=done.get(ARCHIVE), seconds=time.monotonic() - began,
@@ -151,7 +162,7 @@ class Maintaining:
             COMPACT: lambda limit: table.compact(time_limit=limit, spark=self.spark, progress=self.progress),
             CLUSTER: lambda limit: table.cluster(time_limit=limit, spark=self.spark, progress=self.progress),
             CLEAN: lambda _: table.clean(keep_for=wanted.keep_for, progress=self.progress),
-            ARCHIVE: lambda _: table.archive(keep=wanted.keep, progress=self.progress),
+            ARCHIVE: lambda _: table.archive(keep=self._stay(timeline.current(self._store())), progress=self.progress),
         }
 
     def repeat(self, times: Again) -> MaintenanceReport:
