@@ -47,11 +47,12 @@ def told(held: Near, dest: Path) -> list[dict[str, Any]]:
     return wanted
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.nth(2)
+@pytest.mark.parametrize("seed", range(2))
 def test_it_is_what_the_ledger_says_whatever_happens_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(near, "MOST", 9)
     chance, held, source, dest = random.Random(seed), Near(), tmp_path / "in", tmp_path / "out"
-    for n in range(14):
+    for n in range(9):
         for i in range(chance.randrange(1, 4)):
             write(source, {f"d{chance.randrange(3)}/f{n}-{i}.xml": b"<a>%d</a>" % n if chance.random() < 0.8 else b"<a>"})
         gather(source, dest, transform="xml", on_change=chance.choice(["report", "reprocess"]))

@@ -32,6 +32,7 @@ class Reading:
         self._opened = False
         self._start = 0  # the entries up to here are not held
         self._held: list[Entry] = []
+        self._alone: dict[int, Entry] = {}  # some of those before, which were read by themselves
         self._outcomes: dict[str, tuple[int, Commit | Abort]] = {}
         self._published: dict[str, tuple[int, Published]] = {}
         self._undone: dict[str, int] = {}  # jobs of a table that another program has rolled back, and the entry that says so
@@ -257,4 +258,7 @@ class Reading:
     def _entry(self, number: int) -> Entry:
         if number > self._start:
             return self._held[number - self._start - 1]
-        return next(self._there(range(number, number + 1)))
+        if number not in self._alone:
+            found = next(self._there(range(number, number + 1)))
+            self._alone = {**self._alone, number: found} if len(self._alone) < WINDOW else {number: found}
+        return self._alone[number]

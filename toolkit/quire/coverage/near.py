@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.fold import NEAR, Fold, Source
@@ -19,10 +20,10 @@ _COLUMNS = [name for name in segments.PIECE.names if name != "commit"]
 
 
 class Near:
-    """Nothing at first; then the rows of the destination that was planned for last."""
+    """Nothing at first; then the newest rows of the destination that was planned for last, beside its `log`."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self.log, self._asked = Held(), False
         self._forget("")
 
     def _forget(self, base: str) -> None:
@@ -50,7 +51,7 @@ class Near:
         return replace(folded, sources=(*rest, *self._source()), near=self._rows)
 
     def _source(self) -> tuple[Source, ...]:
-        """What is held, as a source of rows; none, where nothing is."""
+        """The rows that are held, as a source; none, where there are none."""
         if not self._rows.num_rows:
             return ()
         ends, states = pc.min_max(self._rows.column("path")).as_py(), self._rows.column("state")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from quire.commit import names
-from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage.near import Near
 from quire.engine import kinds, upkeep
@@ -120,4 +119,4 @@ def _of(request: Request, name: str) -> Request:
     """The call for one schema alone."""
     dest = f"{request.dest.rstrip('/')}/{name}"
     identity, selection = request.named(dest=dest, schema_name=name).identity, dataclasses.replace(request.selection, schema=name)
-    return dataclasses.replace(request, dest=dest, identity=identity, selection=selection, held=Held(), near=Near())
+    return dataclasses.replace(request, dest=dest, identity=identity, selection=selection, near=Near())

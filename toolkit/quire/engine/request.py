@@ -109,8 +109,7 @@ class Request:
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
     # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
     takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
-    held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
-    near: Near = field(default_factory=Near, repr=False, compare=False)  # and the newest rows of its ledger
+    near: Near = field(default_factory=Near, repr=False, compare=False)  # the destination's log and newest rows, for all runs of the call
 
     @property
     def spec(self) -> Spec:
@@ -126,9 +125,14 @@ class Request:
         """The destination; `on_retry` is called at what is tried again."""
         return connect(self.dest, self.dest_options, on_retry)
 
+    @property
+    def held(self) -> Held:
+        """The destination's log, for all runs of the call."""
+        return self.near.log
+
     def anew(self) -> Self:
         """The same with nothing held that was read before, as after an outage."""
-        return dataclasses.replace(self, held=Held(), near=Near())
+        return dataclasses.replace(self, near=Near())
 
     def ended(self, commit: Commit) -> None:
         """Learn from a job of the call that was committed."""
