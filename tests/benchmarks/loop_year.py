@@ -129,7 +129,8 @@ class Month:
         self.share, self.run_ms = clock.upkeep / worked, 1e3 * (worked - clock.upkeep) / clock.done
         self.open, ledger = _timed(lambda: quire.Ledger(DEST))
         self.plan, plan = _timed(
-            lambda: quire.plan(SOURCE, DEST, target_size=f"{clock.target} B", spark=quire.LocalRunner(), progress=False)
+            lambda: quire.plan(SOURCE, DEST, target_size=f"{clock.target} B", spark=quire.LocalRunner(), progress=False),
+            time.process_time,  # which is the same beside others
         )
         plan.discard()
         assert ledger.summary().files == clock.done, (ledger.summary().files, clock.done)
@@ -142,12 +143,12 @@ class Month:
         )
 
 
-def _timed(work: Any) -> tuple[float, Any]:
+def _timed(work: Any, clock: Any = time.perf_counter) -> tuple[float, Any]:
     found = list[tuple[float, Any]]()
     for _ in range(3):
-        began = time.perf_counter()
+        began = clock()
         result = work()
-        found.append((time.perf_counter() - began, result))
+        found.append((clock() - began, result))
     return min(found, key=lambda each: each[0])
 
 
