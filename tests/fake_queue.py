@@ -18,6 +18,7 @@ class FakeQueue:
         self.shown, self.hidden = f"fake://{name}", hidden
         self.waiting, self.given = dict[str, Message](), dict[str, Message]()
         self.deleted, self.asked, self.overflown = list[str](), 0, False
+        self.handles = dict[str, str]()  # of what it was asked to hold: another one each time
         self.before = dict[str, Callable[[], object]]()  # what befalls it before an operation
         self._numbers = itertools.count()
         QUEUES[name] = self
@@ -35,6 +36,7 @@ class FakeQueue:
     def expire(self) -> None:
         self.waiting |= self.given
         self.given.clear()
+        self.handles.clear()
 
     def receive(self, most: int, on_retry: Any) -> list[Message]:
         self.asked += 1
@@ -44,9 +46,17 @@ class FakeQueue:
             self.given[name] = self.waiting.pop(name)
         return list(found.values())
 
+    def hold(self, messages: Sequence[Message], on_retry: Any) -> list[Message]:
+        self.before.get("hold", lambda: None)()
+        kept = [one._replace(handle=f"{one.id}-{next(self._numbers)}") for one in messages if one.id in self.given]
+        assert all(one.handle == self.handles.get(one.id, one.id) for one in messages), "an old handle"
+        self.handles |= {one.id: one.handle for one in kept}
+        return kept
+
     def delete(self, messages: Sequence[Message], on_retry: Any) -> None:
         for one in messages:
             self.before.get("delete", lambda: None)()
+            assert one.handle == self.handles.get(one.id, one.id), "an old handle"
             self.given.pop(one.id, None)
             self.waiting.pop(one.id, None)
             self.deleted.append(one.id)

@@ -53,12 +53,13 @@ _PAGE = (
 
 
 class Reply(NamedTuple):
-    """An answer; `size` is that of a body which is not sent, since it was asked for the head alone."""
+    """An answer; `size` is that of a body which is not sent, since it was asked for the head alone; `wait`: seconds before it is sent."""
 
     status: int
     body: bytes = b""
     headers: str = ""
     size: int | None = None
+    wait: float = 0.0
 
 
 class Answers(Protocol):
@@ -108,10 +109,10 @@ class Connection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         method, target, _ = head.split(b"\r\n", 1)[0].split(b" ")
-        status, answer, headers, size = self.answers.answer(method, target, head, body)
+        status, answer, headers, size, wait = self.answers.answer(method, target, head, body)
         length = len(answer) if size is None else size
         start = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {length}\r\n{headers}\r\n".encode()
-        self.transport.write(start + answer)
+        self.loop.call_later(wait, self.transport.write, start + answer) if wait else self.transport.write(start + answer)
 
 
 def asked(target: bytes) -> tuple[str, dict[str, str]]:

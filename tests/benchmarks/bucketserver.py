@@ -9,7 +9,9 @@ what is uploaded only the length is kept.
 from __future__ import annotations
 
 import argparse
+import json
 from bisect import bisect_right
+from collections import Counter
 from xml.sax.saxutils import escape
 
 from blobserver import _BLOBS, MODIFIED, Reply, asked, serve, virtual
@@ -38,14 +40,19 @@ class Buckets:
         self.rest = _OBJECT.format(size=size)
         self.parts = dict[str, int]()  # bytes of what is being uploaded, by path
         self.made = dict[str, int]()  # and of what was uploaded
+        self.asked = Counter[str]()  # requests about objects that are there, and for pages
 
     def answer(self, method: bytes, target: bytes, head: bytes, body: bytes) -> Reply:
-        """Any request."""
+        """Any request; `/asked` says how many there were of the others, by their kind."""
+        if target == b"/asked":
+            return Reply(200, json.dumps(self.asked).encode(), "Content-Type: application/json\r\n")
         if b"list-type=2" in target:
+            self.asked["list"] += 1
             return Reply(200, self.listed(asked(target)[1]), "Content-Type: application/xml\r\n")
         if method in (b"PUT", b"POST"):
             return self.write(method, target, body)
         if _BLOBS.search(target):
+            self.asked[method.decode().lower()] += 1
             return virtual(self.content, target, method, head, _HEADERS)
         if (size := self.made.get(asked(target)[0])) is not None:
             return Reply(200, b"", _HEADERS, size)

@@ -1,11 +1,12 @@
-"""A run that goes by events against one that lists: ten million names are known, a thousand are new.
+"""A run that goes by events against one that lists: up to ten million names are known, a thousand are new.
 
-    flock /tmp/heavy.lock python tests/benchmarks/events.py --entries 10000000 --new 1000
+    python tests/benchmarks/events.py --entries 300000,1000000,3000000,10000000 --new 1000
 
-The source is `bucketserver.py`, a bucket of S3 within the region; the queue is SQS as moto has it, with a message for each new object. The
-ledger is written by its own writer, as in `ledger.py`, and merged into a checkpoint. New names lie at the end, as names by date do; with
-`--spread` they lie among all others, which is the worst case for a look-up. Each way has a process of its own, in a session that has
-started; of events the second run is compared, as a loop has them.
+The source is `bucketserver.py`, a bucket of S3 whose every answer takes `--delay`, also a page of a thousand names; the queue is
+`queueserver.py`, with a message for each new object. The ledger is real: its own writer writes it, as in `ledger.py`, and it is merged
+into a checkpoint. New names lie at the end, as names by date do; with `--spread` they lie among all others, which is the worst case for a
+look-up. Each way has a process of its own, in a session that has started; of events the second run is compared, as a loop has them. A
+listing of ten million names takes minutes, so there is one of each size (`--listings`); the server counts what is asked of it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import json
 import shutil
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from bucketserver import ETAG
-from common import Verdict, arguments, fresh, listed, load, machine, median, serving, session, table, workplace
+from common import Verdict, arguments, cpu_seconds, fresh, listed, load, machine, median, serving, session, table, workplace
 
 import ledger
-
-sys.path.append(str(Path(__file__).parents[1]))
 
 BUCKET, SIZE = "landing", 500
 FIRST = 10  # objects of the run before
@@ -33,22 +35,27 @@ def known(first: int, n: int, *, places: bool) -> pa.Table:
     """Rows of the ledger for the objects that are known, in the place of those of `ledger.py`."""
     from quire.coverage.segments import SCHEMA
 
-    names = [f"s3://{BUCKET}/in/{i:08}" for i in range(first, first + n) if not is_new(i)]
-    m = len(names)
+    numbers = np.arange(first, first + n)
+    if STEP:
+        numbers = numbers[numbers % STEP != STEP // 2]
+    m, digits = len(numbers), pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 8, "0")
     columns: dict[str, Any] = {
-        "path": names, "version": [ETAG] * m, "start": [0] * m, "length": [SIZE] * m, "state": ["done"] * m, "carried": [False] * m,
-        "data_file": [f"part-0-{0:016x}-0-{first:012x}-0.txt"] * m, "offset": [SIZE * i for i in range(m)], "skip": [0] * m,
-        "written": [SIZE] * m, "records": [1] * m, "checksum": [first + i for i in range(m)],
+        "path": pc.binary_join_element_wise(f"s3://{BUCKET}/in/", digits, ""), "offset": np.arange(m) * SIZE, "checksum": numbers,
     }  # fmt: skip
-    return pa.table([pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(m, f.type) for f in SCHEMA], schema=SCHEMA)
+    same = {
+        "version": ETAG, "start": 0, "length": SIZE, "state": "done", "carried": False, "skip": 0, "written": SIZE, "records": 1,
+        "data_file": f"part-0-{0:016x}-0-{first:012x}-0.txt",
+    }  # fmt: skip
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in columns:
+            return pa.array(columns[field.name]).cast(field.type)
+        return pa.repeat(pa.scalar(same[field.name], field.type), m) if field.name in same else pa.nulls(m, field.type)
+
+    return pa.table([column(field) for field in SCHEMA], schema=SCHEMA)
 
 
 STEP = 0  # each such object is new; 0: those at the end are
-
-
-def is_new(i: int) -> bool:
-    """Whether an object is not in the ledger."""
-    return bool(STEP) and i % STEP == STEP // 2
 
 
 def made(place: Path, entries: int, step: int) -> Path:
@@ -73,7 +80,7 @@ def measure(dest: str, port: int, queue: str, runs: list[list[int]]) -> dict[str
     endpoint = f"http://127.0.0.1:{port}"
     options = {"key": "k", "secret": "s", "endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
     call: dict[str, Any] = {"source_options": options, "keep_versions": 0}
-    spark, found = session(), dict[str, Any](seconds=[], files=[])
+    spark, found = session(), dict[str, Any](seconds=[], files=[], cpu=[], asked=[])
     if queue:
         address = queue.rpartition("/123456789012/")[0]
         of_queue = {**options, "endpoint_url": address}
@@ -88,9 +95,11 @@ def measure(dest: str, port: int, queue: str, runs: list[list[int]]) -> dict[str
                 QueueUrl=queue,
                 Entries=[{"Id": str(i), "MessageBody": message(i)} for i in objects[at : at + 10]],
             )
-        started = time.monotonic()
+        before, cpu, started = asked(port), cpu_seconds(), time.monotonic()
         report = quire.consolidate(f"s3://{BUCKET}/in", dest, spark=spark, progress=False, **call)
         found["seconds"].append(round(time.monotonic() - started, 2))
+        found["cpu"].append(round(cpu_seconds() - cpu, 2))
+        found["asked"].append({what: n - before.get(what, 0) for what, n in asked(port).items()})
         found["files"].append(report.files)
         assert not queue or report.events.lists == 0, report
     return found
@@ -102,60 +111,70 @@ def message(i: int) -> str:
     return json.dumps({"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3}]})
 
 
+def asked(port: int) -> dict[str, int]:
+    """How often the server was asked for what."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/asked") as answer:
+        found: dict[str, int] = json.load(answer)
+    return found
+
+
 def main() -> int:
     """Make the ledgers, then measure both ways."""
     args = arguments(
-        __doc__, entries={"type": int, "default": 10_000_000}, new={"type": int, "default": 1_000}, delay={"type": float, "default": 0.02},
-        rounds={"type": int, "default": 2}, spread={"action": "store_true"},
+        __doc__, entries={"default": "10000000"}, new={"type": int, "default": 1_000}, delay={"type": float, "default": 0.005},
+        rounds={"type": int, "default": 3}, listings={"type": int, "default": 1}, spread={"action": "store_true"},
     )  # fmt: skip
     if args.way:
         print(json.dumps(measure(**json.loads(args.job))))
         return 0
-    from services.s3 import moto
-
-    print(f"{machine()}\nload {load()}; {args.entries:,} objects known, {args.new:,} new, answers after {args.delay} s", flush=True)
-    verdict, count = Verdict(), args.new + FIRST
-    first, warm, by_listing = list[float](), list[float](), list[float]()
-    with workplace(args.at) as place, moto() as queues:
-        step = args.entries // count if args.spread else 0
-        new = list(range(step // 2, args.entries, step)) if step else list(range(args.entries, args.entries + count))
-        began = time.monotonic()
-        dest = made(place, args.entries, step)
-        print(f"  the ledger is made in {time.monotonic() - began:.0f} s; load {load()}", flush=True)
-        with serving("bucketserver.py", delay=args.delay, size=SIZE, blobs=max(args.entries, new[-1] + 1)) as port:
-            for n in range(args.rounds):
-                for way, runs in (("events", [new[:FIRST], new[FIRST:]]), ("listing", [[]])):
-                    copy = place / "copy"
-                    shutil.copytree(dest, copy)
-                    queue = made_queue(queues, f"q{n}") if way == "events" else ""
-                    result = fresh(__file__, way, dest=str(copy), port=port, queue=queue, runs=runs)
-                    assert sum(result["files"]) == len(new), result
-                    print(f"  {way}: {result}; load {load()}", flush=True)
-                    if way == "listing":
-                        by_listing += result["seconds"]
-                    else:
-                        first, warm = first + result["seconds"][:1], warm + result["seconds"][1:]
-                    shutil.rmtree(copy)
-    ratio = median(by_listing) / median(warm)
-    row = (
-        "spread" if step else "at the end",
-        listed(first, "{:.2f}"),
-        listed(warm, "{:.2f}"),
-        listed(by_listing, "{:.1f}"),
-        f"{ratio:.0f}",
-    )
-    print("\n" + table(["new names", "events, first run s", "events s", "listing s", "ratio"], [row]) + f"\nload {load()}")
-    verdict.check("by events against listing", "≥ 100 ×", f"{ratio:.0f} ×", ratio >= 100)
+    sizes = sorted(int(size) for size in args.entries.split(","))
+    print(f"{machine()}\nload {load()}; {args.new:,} new, each answer after {args.delay} s", flush=True)
+    rows, verdict = list[tuple[str, ...]](), Verdict()
+    times = {size: compared(args, size, rows) for size in sizes}
+    head = ["known", "events, first run s", "events s", "CPU s", "HEADs", "listing s", "CPU s", "pages", "ratio"]
+    print("\n" + table(head, rows) + f"\nload {load()}")
+    (by_events, heads, by_listing), smallest = times[sizes[-1]], times[sizes[0]][0]
+    verdict.check("requests by name for each new one", "≤ 1", f"{heads / args.new:.2f}", heads <= args.new)
+    if by_listing:
+        ratio = by_listing / by_events
+        verdict.check(f"by events against listing, {sizes[-1]:,} known", "≥ 100 ×", f"{ratio:.0f} ×", ratio >= 100)
+    if len(sizes) > 1:
+        grown = by_events / smallest
+        verdict.check(f"by events, {sizes[-1]:,} known to {sizes[0]:,}", "≤ 1.2 ×", f"{grown:.2f} ×", grown <= 1.2)
     return verdict.end()
 
 
-def made_queue(endpoint: str, name: str) -> str:
-    """A queue of moto's."""
-    import boto3
-
-    made = boto3.client("sqs", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="k", aws_secret_access_key="s")
-    made.create_queue(QueueName=name)
-    return f"{endpoint}/123456789012/{name}"
+def compared(args: Any, entries: int, rows: list[tuple[str, ...]]) -> tuple[float, int, float]:
+    """Both ways, of so many known names: the medians of the seconds, and how many names were looked up in the run by events."""
+    count = args.new + FIRST
+    step = entries // count if args.spread else 0
+    new = list(range(step // 2, entries, step))[:count] if step else list(range(entries, entries + count))
+    found = dict[str, list[dict[str, Any]]](events=[], listing=[])
+    with workplace(args.at) as place, serving("queueserver.py", delay=args.delay) as queues:
+        began = time.monotonic()
+        dest = made(place, entries, step)
+        print(f"  the ledger of {entries:,} is made in {time.monotonic() - began:.0f} s; load {load()}", flush=True)
+        with serving("bucketserver.py", delay=args.delay, size=SIZE, blobs=max(entries, new[-1] + 1)) as port:
+            for way, rounds, runs in (("events", args.rounds, [new[:FIRST], new[FIRST:]]), ("listing", args.listings, [[]])):
+                for n in range(rounds):
+                    copy = place / "copy"
+                    shutil.copytree(dest, copy)
+                    queue = f"http://127.0.0.1:{queues}/123456789012/q{n}" if way == "events" else ""
+                    result = fresh(__file__, way, dest=str(copy), port=port, queue=queue, runs=runs)
+                    assert sum(result["files"]) == len(new), result
+                    print(f"  {way}: {result}; load {load()}", flush=True)
+                    found[way].append(result)
+                    shutil.rmtree(copy)
+    events, lists = found["events"], found["listing"]
+    warm, heads = [one["seconds"][1] for one in events], max(one["asked"][1].get("head", 0) for one in events)
+    by_listing = [one["seconds"][0] for one in lists]
+    rows.append((
+        f"{entries:,}{', spread' * bool(step)}", listed([one["seconds"][0] for one in events], "{:.2f}"), listed(warm, "{:.2f}"),
+        listed([one["cpu"][1] for one in events], "{:.1f}"), f"{heads:,}", listed(by_listing, "{:.1f}"),
+        listed([one["cpu"][0] for one in lists], "{:.1f}"), f"{max((one['asked'][0]['list'] for one in lists), default=0):,}",
+        f"{median(by_listing) / median(warm):.0f}" if lists else "",
+    ))  # fmt: skip
+    return median(warm), heads, median(by_listing) if lists else 0.0
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import quire
@@ -15,6 +17,7 @@ from fake_queue import QUEUES, FakeQueue
 from gathering import documents, gather, refused, write
 from quire.engine import listening
 from quire.errors import StorageError, TransientError, UsageError
+from quire.planning import plan
 from quire.sources.events import SOURCES, Event
 from quire.storage.local import LocalStore
 
@@ -450,6 +453,224 @@ def test_a_message_is_deleted_after_its_commit_cannot_change_any_more(tmp_path: 
     queue.before["delete"] = lambda: seen.append("new.txt" in names(out) and not list((out / "_quire" / "jobs").glob("*")))
     by_events(source, out)
     assert seen == [True]
+
+
+class Slow:
+    """Looks at a file that take as long as a test says: until the queue was asked to hold its messages so often."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: FakeQueue, times: int) -> None:
+        self.held, self.times, stat = 0, times, LocalStore.stat
+        queue.before["hold"] = self.noted
+
+        def slowly(store: LocalStore, name: str) -> Any:
+            end = time.monotonic() + 20
+            while name == "new.txt" and self.held < self.times and time.monotonic() < end:
+                time.sleep(0.005)
+            return stat(store, name)
+
+        monkeypatch.setattr(LocalStore, "stat", slowly)
+
+    def noted(self) -> None:
+        self.held += 1
+
+
+def keepers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "quire-events-held"]
+
+
+def test_messages_are_held_while_a_run_works_and_not_after_it(tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out)
+    write(source, {"new.txt": b"new\n"})
+    queue.send(said(source / "new.txt"), said(source / "gone"))
+    queue.hidden = 0.06
+    slow = Slow(monkeypatch, queue, 4)
+    report = by_events(source, out)
+    assert (report.files, queue.held, sorted(queue.deleted)) == (1, 0, ["m0", "m1"]), "deleted by the handles that they have by then"
+    assert (slow.held >= 4, set(queue.handles), keepers()) == (True, {"m0", "m1"}, [])
+
+
+def test_a_message_that_still_waits_is_hidden_from_when_it_was_held(
+    tmp_path: Path, queue: FakeQueue, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out, min_age="30 s")
+    write(source, {"new.txt": b"new\n"})
+    os.utime(source / "new.txt")
+    queue.send(said(source / "new.txt"))
+    queue.hidden = 0.06
+
+    def later() -> None:
+        slow.noted()
+        now[0] += 0.05
+
+    slow = Slow(monkeypatch, queue, 3)
+    queue.before["hold"] = later
+    runs = list[int]()
+    queue.before["receive"] = lambda: runs.append(len(queue.given))
+    report = by_events(source, out, min_age="30 s", every="0 s", max_runs=2)
+    assert (runs, report.events.waiting, queue.held) == ([0, 1], 1, 1)
+
+
+AWAY = StorageError("cannot hold events of fake://q: it is away.")
+
+
+@pytest.mark.parametrize("error", [AWAY, ZeroDivisionError("a mistake of ours")], ids=str)
+def test_what_befalls_the_holding_of_messages_is_seen_and_no_work_is_lost(
+    tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out)
+    write(source, {"new.txt": b"new\n"})
+    queue.send(said(source / "new.txt"))
+    queue.hidden = 0.06
+    slow = Slow(monkeypatch, queue, 2 if isinstance(error, StorageError) else 1)
+
+    def away() -> None:
+        slow.noted()
+        raise error
+
+    queue.before["hold"] = away
+    capsys.readouterr()
+    if isinstance(error, StorageError):
+        assert (by_events(source, out).files, queue.held) == (1, 0)
+        (told,) = [line for line in capsys.readouterr().err.splitlines() if "not held" in line]
+        assert "it is away" in told
+    else:
+        with pytest.raises(ZeroDivisionError):
+            by_events(source, out)
+    assert ("new.txt" in names(out), keepers()) == (True, [])
+
+
+def test_a_run_that_fails_holds_nothing_any_more(tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out)
+    write(source, {"new.txt": b"new\n"})
+    queue.send(said(source / "new.txt"))
+    queue.hidden = 0.03
+    slow = Slow(monkeypatch, queue, 2)
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise StorageError("the disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "put_if_absent", failing)
+        with refused(StorageError, 3, "disk is full"):
+            by_events(source, out)
+    assert (slow.held >= 2, keepers(), queue.held) == (True, [], 1)
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of sources that are looked up."""
+    found, stat = list[str](), LocalStore.stat
+
+    def stated(self: LocalStore, name: str) -> Any:
+        if not self.url.endswith("/out"):
+            found.append(name)
+        return stat(self, name)
+
+    monkeypatch.setattr(LocalStore, "stat", stated)
+    return found
+
+
+def test_each_name_is_looked_up_once(tmp_path: Path, queue: FakeQueue, looked: list[str]) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out)
+    write(source, {"new.txt": b"new\n", "other.txt": b"other\n"})
+    looked.clear()
+    queue.send(*(said(source / name) for name in ("new.txt", "other.txt", "d0/f0000.txt", "gone", "new.txt")))
+    report = by_events(source, out)
+    assert (report.files, queue.held) == (2, 0)
+    assert sorted(looked) == ["d0/f0000.txt", "gone", "new.txt", "other.txt"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_looked_at_again_and_its_message_settled_by_what_was_taken(
+    tmp_path: Path, queue: FakeQueue, looked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out, on_change="reprocess")
+    write(source, {"new.txt": b"new\n"})
+    queue.send(said(source / "new.txt"))
+    make, plans = plan.make, list[int]()
+
+    def changing(*args: Any) -> Any:
+        found = make(*args)
+        plans.append(1)
+        if len(plans) == 1:
+            (source / "new.txt").write_bytes(b"newer than the plan\n")
+        return found
+
+    monkeypatch.setattr(plan, "make", changing)
+    looked.clear()
+    report = by_events(source, out, on_change="reprocess")
+    assert (report.files, queue.held, looked.count("new.txt") >= 2) == (1, 0, True)
+    assert b"newer than the plan\n" in b"".join(p.read_bytes() for p in out.glob("part-*"))
+
+
+def test_a_file_that_changes_each_time_it_is_read_keeps_its_message(
+    tmp_path: Path, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    by_events(source, out)
+    write(source, {"new.txt": b"new\n"})
+    queue.send(said(source / "new.txt"))
+    make, plans = plan.make, list[int]()
+
+    def changing(*args: Any) -> Any:
+        found = make(*args)
+        plans.append(1)
+        (source / "new.txt").write_bytes(b"n" * len(plans))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan, "make", changing)
+        report = by_events(source, out)
+    assert (report.files, report.events.waiting, queue.held) == (0, 1, 1)
+    queue.expire()
+    assert (by_events(source, out).files, queue.held) == (1, 0)
+
+
+def ids(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+    return [{"id": split.path.rpartition("/")[2], "city": "sf", "size": len(content)}]
+
+
+def test_into_a_table_the_columns_are_those_of_the_files_that_events_name(
+    tmp_path: Path, queue: FakeQueue, listed: list[str], looked: list[str]
+) -> None:
+    source, out = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    table = quire.Table.create(out, key="id")
+    call = {"spark": LOCAL, "progress": False, "events": "fake://q"}
+    assert quire.process(source, table, ids, **call).files == 4
+    write(source, {f"n{i}.txt": b"new\n" for i in range(3)})
+    queue.send(*(said(source / f"n{i}.txt") for i in range(3)), said(source / "d0/f0000.txt"), said(source / "gone"))
+    listed.clear()
+    looked.clear()
+    report = quire.process(source, table, ids, **call)
+    assert (report.files, report.events.new, report.events.lists, queue.held) == (3, 3, 0, 0)
+    assert [path for path in listed if path.startswith(f"file://{source}")] == [], "nothing of the source was listed"
+    assert max(map(looked.count, looked)) <= 2
+    assert table.snapshot(spark=LOCAL).num_rows == 7
+    assert [quire.process(source, table, ids, **call).events.lists for _ in range(2)] == [0, 0], "also where nothing is new"
+
+
+def test_where_all_was_quarantined_the_columns_are_those_of_the_files_that_events_name(
+    tmp_path: Path, queue: FakeQueue, listed: list[str]
+) -> None:
+    source, out = write(tmp_path / "in", {"bad.txt": b"bad"}), tmp_path / "out"
+
+    def strict(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+        return [{"n": int(content)}]
+
+    call = {"spark": LOCAL, "progress": False, "events": "fake://q", "max_quarantined": 9}
+    assert quire.process(source, out, strict, **call).quarantined_count == 1
+    write(source, {"good.txt": b"7"})
+    queue.send(said(source / "good.txt"))
+    listed.clear()
+    report = quire.process(source, out, strict, **call)
+    assert (report.files, report.events.lists, queue.held) == (1, 0, 0)
+    assert [path for path in listed if path.startswith(f"file://{source}")] == []
+    assert [pq.read_table(path).to_pylist() for path in out.glob("part-*")] == [[{"n": 7}]]
 
 
 def rows(split: quire.Split, content: bytes) -> list[dict[str, Any]]:

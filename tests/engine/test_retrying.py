@@ -100,9 +100,20 @@ def test_what_was_read_so_often_is_told_once_with_the_call_that_takes_it(tmp_pat
     assert f"quire ledger retry {out} --source {source} --max-attempts N" in str(report)
     clock.now += 1000 * HOUR
     assert tried(process(source, out, **say, max_attempts=3)) == (0, 0, 0), "told once"
+    status = quire.status(out, max_attempts=3)
+    assert (status.given_up, status.tries, quire.status(out).given_up) == (1, 3, 0)
+    (advice,) = [line for line in status.advice if "given up" in line]
+    assert advice == (
+        f"1 in quarantine is given up, after up to 3 reads: no run tries again. See why: quire ledger quarantined {out}, then repair them "
+        f"and quire ledger retry {out} --source … --max-attempts 4"
+    )
+    assert "1, read 3 times at most" in str(status)
+    quire.Ledger(out).checkpoint(spark=LOCAL)
+    assert quire.status(out, max_attempts=3).given_up == 1, "a checkpoint knows it, too"
     mended()
-    quire.Ledger(out).retry(source, function=function, max_attempts=None, spark=LOCAL, progress=False)
+    quire.Ledger(out).retry(source, function=function, max_attempts=4, spark=LOCAL, progress=False)
     assert waiting(out) == []
+    assert "given up" not in [each.kind for each in quire.status(out, max_attempts=3).findings]
 
 
 def test_the_wait_has_a_limit(tmp_path: Path) -> None:

@@ -85,6 +85,16 @@ def test_s3_tells_sqs_what_is_gathered(tmp_path: Path, told: Sqs) -> None:
     assert gather(source, out, source_options=told.options).files == 0, "a listing finds the very versions that were looked up"
 
 
+def test_many_looks_at_once_find_what_single_ones_find(told: Sqs) -> None:
+    names = ["a b+c.txt", "é%20.txt", "d/e&f=g?.txt", "~x_-.txt", "empty", "gone", "d", "n" * 1000]
+    told.put(*(f"in/{name}" for name in names[:4]), f"in/{names[-1]}")
+    told.s3.put_object(Bucket=told.bucket, Key="in/empty", Body=b"")
+    store = bare(f"s3://{told.bucket}/in", told.options)
+    found = dict(store.look_at([*names, "gone"]))  # type: ignore[attr-defined]  # it is optional
+    assert found == {name: store.stat(name) for name in names}
+    assert [name for name, entry in found.items() if entry is None] == ["gone", "d"]
+
+
 def test_many_messages_of_sqs_are_received_and_deleted(tmp_path: Path, told: Sqs) -> None:
     source, out = f"s3://{told.bucket}/in", tmp_path / "out"
     call: dict[str, Any] = {"source_options": told.options, "events": told.place}
@@ -102,6 +112,12 @@ def test_what_sqs_gives_and_nobody_deletes_comes_again(told: Sqs, monkeypatch: p
     queue = sqs.opened(told.place, told.options, [])
     first = received(queue.receive)
     assert Event(("s3", told.bucket), "in/a.txt") in first[0]
+    held = list(first[1].values())
+    for _ in range(4):
+        time.sleep(0.5)
+        held = queue.hold(held, lambda _: None)
+        assert len(held) == len(first[1])
+    assert queue.receive(10, lambda _: None) == [], "it was held for longer than it would have been hidden"
     again = received(queue.receive)
     assert again[1].keys() == first[1].keys()
     queue.delete(list(again[1].values()), lambda _: None)
@@ -210,9 +226,16 @@ def test_what_azure_gives_and_nobody_deletes_comes_again(azure: dict[str, Any], 
     sent = AzureMessages(azure)
     sent.send(grid("tests", "x"))
     first = received(sent.queue.receive)
+    held = list(first[1].values())
+    for _ in range(5):
+        time.sleep(0.5)
+        held = sent.queue.hold(held, lambda _: None)
+        assert [one.id for one in held] == list(first[1])
+    assert sent.queue.receive(10, lambda _: None) == [], "it was held for longer than it would have been hidden"
     again = received(sent.queue.receive)
     assert first[1].keys() == again[1].keys()
-    sent.queue.delete(list(first[1].values()), lambda _: None)
+    assert sent.queue.hold(held, lambda _: None) == [], "somebody has received it since"
+    sent.queue.delete(held, lambda _: None)
     assert sent.held == 1, "somebody has received it since"
     sent.queue.delete(list(again[1].values()), lambda _: None)
     assert sent.held == 0
@@ -267,6 +290,11 @@ def test_cloud_storage_tells_pubsub(kind: str, request: pytest.FixtureRequest, m
     assert [one.said for one in found.values() if one.events is None] == [
         'it is not a notification of Cloud Storage: \'{"eventType": "PING"}\''
     ]
+    held = list(found.values())
+    for _ in range(6):
+        time.sleep(0.5)
+        assert len(held := queue.hold(held, lambda _: None)) == 31
+    assert queue.receive(10, lambda _: None) == [], "they were held for longer than they would have been hidden"
     again = dict[str, Any]()
     while len(again) < 31 and time.monotonic() < end + 30:
         again |= received(queue.receive)[1]

@@ -309,6 +309,28 @@ def test_reading_many_says_of_each_what_is_wrong() -> None:
     assert all(MARK not in str(request) for request in came)
 
 
+def test_many_looks_leave_out_what_is_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "FIRST", 0.01)
+    there = {"ETag": '"e"', "Last-Modified": "Sat, 21 Nov 2026 10:00:00 GMT", "Content-Length": "7"}
+    answers: dict[str, tuple[int, dict[str, str]]] = {
+        "fine": (200, there), "gone": (404, {}), "denied": (403, {}), "elsewhere": (301, {}), "untagged": (200, {**there, "ETag": ""}),
+        "undated": (200, {**there, "Last-Modified": "yesterday"}), "busy": (200, there),
+    }  # fmt: skip
+    tries = list[str]()
+
+    def answer(request: Asked) -> Says:
+        tries.append(name := request.target.rsplit("/", 1)[-1])
+        assert (request.method, "authorization" in request.headers) == ("HEAD", True)
+        status, headers = (503, {}) if name == "busy" and tries.count("busy") < 3 else answers[name]
+        return status, headers, b""
+
+    with scripted(answer) as (endpoint, came):
+        found = dict(to(endpoint).look_at(list(answers)))  # type: ignore[attr-defined]  # it is optional
+        single = to(endpoint).stat("fine")
+    assert found == {"fine": single, "gone": None, "busy": single._replace(name="busy") if single else None}
+    assert len(came) == len(answers) + 2 + 1
+
+
 def test_reading_many_ends_where_nothing_can_be_read() -> None:
     with (
         scripted(lambda _: (403, {}, said("InvalidAccessKeyId"))) as (endpoint, _),

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from test_other_writers import last_instant, roll_back
 from test_writes import LOCAL, create, frame, ours, write
 
+import gathering
 import quire
 from quire.cli import load
 from quire.cli.app import cli
@@ -209,6 +210,34 @@ def test_a_call_that_dies_at_any_step_repeats_and_never_loses(
         emit(cluster, table, topic)
         assert followed(cluster, topic) == ours(table)
     assert followed(cluster, topic) == ours(table)
+
+
+def test_brokers_that_are_away_are_waited_for_and_what_was_emitted_counts(
+    cluster: Mock, table: Table, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, calls = emitted.mark, list[int]()
+
+    def failing(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) in (2, 3):
+            raise StorageError("nobody answers.")
+        if len(calls) == 1:
+            write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+        return mark(*args)
+
+    monkeypatch.setattr(emitted, "mark", failing)
+    with gathering.refused(StorageError, 3, "nobody answers"):
+        emit(cluster, table, topic, every="0 s", max_runs=1)
+    assert len(calls) == 2, "a loop that has not gone well once waits for nothing"
+    report = emit(cluster, table, topic, every="0 s", max_runs=2, outage="1 min")
+    assert (len(calls), report.gap_count, report.gaps[0].away, report.commits) == (4, 1, "nobody answers.", 1)
+    assert "outages outlived" in str(report)
+    assert followed(cluster, topic) == ours(table)
+    calls.clear()
+    other = f"{topic}-other"
+    cluster.create(other, partitions=3)
+    whole = emit(cluster, table, other, every="0 s", max_runs=1, outage="1 min")
+    assert (whole.gap_count, whole.commits, whole.snapshot) == (1, 3, True), "also what was emitted before the outage"
 
 
 def test_of_two_calls_at_once_the_last_record_of_a_key_is_how_it_is(

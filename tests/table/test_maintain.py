@@ -12,7 +12,9 @@ from test_compaction import table_with_logs
 from test_writes import LOCAL, create, frame, ours, theirs, write
 
 import quire
-from quire.errors import RefusedError
+from gathering import refused as fails
+from quire.engine import outages
+from quire.errors import RefusedError, StorageError
 from quire.table import maintaining
 from quire.table.table import Table
 
@@ -139,6 +141,52 @@ def test_it_runs_again_and_again_and_a_run_that_fails_is_told(
     report = maintain(table, every=0.01, max_runs=2)
     assert (len(runs), report.clean is not None) == (2, True)
     assert "the store is away. The next run tries again." in capsys.readouterr().err
+
+
+def test_an_outage_is_waited_for_with_pauses_that_double_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, _ = written(tmp_path / "trips", 5)
+    due, runs, waits = maintaining.Maintaining.due, list[int](), list[float]()
+
+    def failing(self: Any) -> dict[str, str]:
+        runs.append(1)
+        if 1 < len(runs) < 5:
+            raise StorageError("nobody answers.")
+        return due(self)
+
+    def pause(stopped: threading.Event, seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    monkeypatch.setattr(maintaining.Maintaining, "due", failing)
+    monkeypatch.setattr(outages, "pause", pause)
+    report = maintain(table, every=0.01, max_runs=2)
+    assert (len(runs), len(waits), report.gap_count, report.gaps[0].away) == (5, 3, 1, "nobody answers.")
+    assert max(waits) < 1
+    assert "outages outlived" in str(report)
+    told = [line for line in capsys.readouterr().err.splitlines() if "nobody answers" in line]
+    assert len(told) == 2, "when it begins, and when it is over"
+
+
+@pytest.mark.parametrize(
+    ("times", "waits"),
+    [({}, False), ({"every": 0.01}, False), ({"every": 0.01, "outage": "1 s"}, True), ({"outage": "1 s"}, True)], ids=str,
+)  # fmt: skip
+def test_an_outage_that_lasts_too_long_or_is_there_at_once_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: dict[str, Any], waits: bool
+) -> None:
+    table, _ = written(tmp_path / "trips", 2)
+    asked = list[int]()
+
+    def failing(self: Any) -> dict[str, str]:
+        asked.append(1)
+        raise StorageError("nobody answers.")
+
+    monkeypatch.setattr(maintaining.Maintaining, "due", failing)
+    with fails(StorageError, 3, "nobody answers"):
+        maintain(table, **times)
+    assert (len(asked) > 1) == waits
 
 
 @pytest.mark.nth(2)

@@ -81,9 +81,9 @@ def process(
     archives    True: the function is given each member of zip and tar archives, whole (split.path is path!member)
     split_size  bytes; the ledger counts ranges, so another size later repeats nothing
     schema      the columns of the rows: a pyarrow Schema, or a text as `"id long, price decimal(10, 2), tags array<string>"`. Left out:
-                those of the destination, else those of the first rows that the function gives for the first files (into a table: the
-                first new ones), for which it is called once more on the driver. It is frozen with the plan. Rows are cast to it; a split
-                whose rows lose something by that, or have other columns, is quarantined
+                those of the destination, else those of the first rows that the function gives for the first files (into a table, or by
+                events: the first new ones), for which it is called once more on the driver. It is frozen with the plan. Rows are cast to
+                it; a split whose rows lose something by that, or have other columns, is quarantined
     format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
     partition_by  directories by a column of the rows, "country", which stands in their names alone; else as in `quire.consolidate`
     reduce      a function from a DataFrame to a DataFrame (a group, a sort, a join): all rows of a job go through it together, and what
@@ -237,10 +237,14 @@ class ProcessCall:
 
     def decided(self, made: Request) -> Request:
         """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""
+        found = self._decided(made)
+        return replace(found, pace=made.pace, near=made.near)
+
+    def _decided(self, made: Request) -> Request:
         store, kind, columns = made.store(), self.format, self.columns
         with about("dest"):
             check_destination(store, made.allow_nonempty)
-            log = Log(store).refresh()
+            log = made.held.read(store)
             spec = log.spec()
             if spec is not None:
                 check_spec(log, self.options(kind or spec.format, columns))
@@ -264,17 +268,18 @@ class ProcessCall:
         return self.options(kind, columns)
 
     def _of_first_rows(self, made: Request, format: str | None, log: Log) -> tuple[str, pa.Schema | None]:
-        """The columns that the function gives for the first files, of a table the first new ones.
+        """The columns that the function gives for the first files; of a table, or by events, for the first new ones.
 
         The first rows name them, later ones type those without a value.
         """
         processing, first, wrong = made.convert.process, None, None  # the columns so far, and why they do not do
         assert processing is not None
         wanted = made.wanted()
-        if made.takes is None:
+        if made.takes is None and wanted.among is None:
             files = first_files(made.roots, wanted.selection, LOOKED_AT)
         else:
-            files = new_files(Listing(made.dest, made.dest_options, "", "", made.roots, wanted.selection, fold(log), made.cut), LOOKED_AT)
+            listing = Listing(made.dest, made.dest_options, "", "", made.roots, wanted.selection, fold(log), made.cut)
+            files = new_files(listing, LOOKED_AT, wanted.among)
         for root, entry in files:
             found = _given(processing, root, entry)
             if found is None:

@@ -114,6 +114,7 @@ def load(source: str, dest: str, master: str | None, as_json: bool, quiet: bool,
 @click.option("--tombstones", is_flag=True, help="A record without a value follows each delete.")
 @click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
+@OUTAGE
 @click.option("--store-option", "stored", multiple=True, help="For the table's store, NAME=VALUE (again for more); see --store-secret.")
 @click.option("--store-secret", "store_secrets", multiple=True, help="Likewise NAME=VARIABLE, looked up in the environment.")
 @click.option("--store-profile", help="The name of a profile that holds the store's options (docs/shell.md); others override them.")
@@ -128,10 +129,10 @@ def emit(
 ) -> None:  # fmt: skip
     """Write what the commits of the table at URL have changed into TOPIC, kafka://host:9092/topic, in Debezium's envelope."""
     options = kafka_options(given.pop("options"), given.pop("secrets"))
-    times = {name: given.pop(name) for name in ("every", "max_runs")}
+    times = {name: given.pop(name) for name in ("every", "max_runs", "outage")}
     at = store_options(stored, store_secrets, "store-{}", given.pop("store_profile"))
     settings = {**given, "key": list(given["key"]) or None, "producer_options": options, "storage_options": at}
-    again(times["every"], times["max_runs"])
+    again(**times)
     check_emit(source, dest, **settings)
     with spark_of(master) as spark:
         show(quire.emit(source, dest, spark=spark, progress=not quiet, **times, **settings), as_json)

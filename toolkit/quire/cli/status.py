@@ -25,6 +25,7 @@ from quire.ledger import prometheus
 @click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
 @click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
 @click.option("--max-age", help="What is at the source may wait for so long, or else the last commit be so old: '1 h'.")
+@click.option("--max-attempts", default=5, show_default=True, help="As its runs have it: what was read so often is given up.")
 @click.option("--prometheus", "for_prometheus", is_flag=True, help="In Prometheus' text format.")
 @click.option("--output", type=click.Path(dir_okay=False), help="With --prometheus: into this file, which appears whole.")
 @KAFKA_OPTION

@@ -18,6 +18,7 @@ from quire.cli.show import (
     LIMIT,
     MASTER,
     MOST_ROWS,
+    OUTAGE,
     QUIET,
     TABLE_STORE,
     as_line,
@@ -371,6 +372,7 @@ def cluster(
 @click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
 @click.option("--every", help="Again and again, this far apart ('10 min'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
+@OUTAGE
 @click.option("--dry-run", is_flag=True, help="Do nothing, and say what is due.")
 @TABLE_STORE
 @AS_JSON

@@ -13,7 +13,20 @@ from quire.cli.decoding import decoder_of, decoding
 from quire.cli.function import function_of
 from quire.cli.parquet import PARQUET
 from quire.cli.parquet import parquet_options as written
-from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
+from quire.cli.show import (
+    AS_JSON,
+    KAFKA_OPTION,
+    KAFKA_SECRET,
+    MASTER,
+    OUTAGE,
+    QUIET,
+    as_line,
+    frame,
+    kafka_options,
+    show,
+    shown,
+    spark_of,
+)
 from quire.errors import UsageError, about, choose
 from quire.ledger.identifiers import PARSERS
 from quire.ledger.inspect import Inspect
@@ -109,6 +122,7 @@ def compact(
 @click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
 @click.option("--every", help="Again and again, this far apart ('10 min'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
+@OUTAGE
 @click.option("--dry-run", is_flag=True, help="Do nothing, and say what is due.")
 @MASTER
 @AS_JSON

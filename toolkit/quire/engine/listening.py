@@ -15,10 +15,12 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from quire.commit import names
 from quire.commit.entries import Commit, Foreign, Published
 from quire.commit.entries import Entry as LogEntry
+from quire.engine.holding import Waiting, held
 from quire.engine.report import EventCounts, Report, together
 from quire.engine.request import Request
 from quire.errors import StorageError
@@ -58,17 +60,22 @@ class Meant:
 
 
 class Listening:
-    """The events of a call's runs; without any (`asked` is None) each run lists."""
+    """The events of a call's runs; of one that names no queue (`asked` is None) there are none."""
 
     def __init__(self, asked: Asked | None) -> None:
         self._asked = asked
         self._queue: EventQueue | None = None
         # Messages that are not settled, and the ids of those that are not understood, each with the time at which it came.
-        self._waiting, self._strange = dict[str, tuple[Message, float]](), dict[str, float]()
+        self._waiting, self._strange = Waiting(), dict[str, float]()
         self._answered = False  # the queue did so once, so it is not a mistake in the call
         self._owed = False  # events were lost, and the listing that makes up for it has not come to its end
         self._marks = list[str]()  # that the last look at the store has found
         self._looked = 0  # the version up to which no file is new again
+
+    @property
+    def goes_by_events(self) -> bool:
+        """Whether the call has named a queue."""
+        return self._asked is not None
 
     def close(self) -> None:
         """The call is over."""
@@ -77,8 +84,7 @@ class Listening:
 
     def run(self, work: Work, request: Request, runner: Runner, bars: Progress) -> Report:
         """A run, in which `work` lists and gathers, or gathers what the request looks at alone."""
-        if self._asked is None:
-            return work(request)
+        assert self._asked is not None
         queue = self._opened(self._asked, request)
         report, counts, failed = None, EventCounts(), None
         for turn in range(TURNS):
@@ -123,20 +129,21 @@ class Listening:
     def _turn(self, work: Work, request: Request, runner: Runner, bars: Progress, *, full: bool) -> tuple[Report, EventCounts]:
         """List, or look at what the messages name, and delete those that are settled by then."""
         assert self._queue is not None
-        if full:
-            if self._queue.hidden == math.inf:
-                self._waiting.clear()  # the listing that begins now finds them
-            report = self._listed(work, request, bars)
-            counts = EventCounts(lists=1)
+        if full and self._queue.hidden == math.inf:
+            self._waiting.clear()  # the listing that begins now finds them
         meant = Meant.by((one for one, _ in self._waiting.values()), request)
-        among = meant.among
-        if not full:
-            report = work(request.looking_at(among))
-            counts = _counts(among, meant.found)
-        if not self._waiting:
-            return report, counts
-        log = request.held.read(request.store(bars.again))
-        left, missing = plan.unsettled(runner, log, request.looking_at(meant.among).wanted())
+        looking = request.looking_at(meant.among)
+        with held(self._queue, self._waiting, clock, partial(bars.say, always=True)):
+            if full:
+                report = self._listed(work, request, bars)
+                counts = EventCounts(lists=1)
+            else:
+                report = work(looking)
+                counts = _counts(looking.pace.among, meant.found)
+            if not self._waiting:
+                return report, counts
+            log = request.held.read(request.store(bars.again))
+            left, missing = plan.unsettled(runner, log, looking.wanted())
         settled = [one for one, _ in self._waiting.values() if not any(lies_in(where, left) for where in meant.of[one.id])]
         if full:
             named = len({*meant.found.files})
@@ -194,8 +201,8 @@ def _sum(one: EventCounts, other: EventCounts) -> EventCounts:
     return EventCounts(*map(operator.add, dataclasses.astuple(one), dataclasses.astuple(other)))
 
 
-def _counts(among: Among, found: Found) -> EventCounts:
-    first = among.first
+def _counts(among: Among | None, found: Found) -> EventCounts:
+    first = None if among is None else among.first
     if first is None:  # the call has gone on with a job, and was stopped then
         return EventCounts(outside=found.outside)
     differing = first.differing

@@ -11,13 +11,13 @@ from types import FrameType
 from typing import Any
 
 from quire.arguments import refuse_needless, seconds, whole
-from quire.engine import outages, upkeep
+from quire.engine import upkeep
 from quire.engine.driver import gather
 from quire.engine.listening import Listening
 from quire.engine.outages import A_DAY, NONE, Allowed, Outages
 from quire.engine.report import Report
 from quire.engine.request import Request
-from quire.engine.retrying import Retrying
+from quire.engine.retrying import Retried, Retrying
 from quire.errors import AllQuarantined, QuireError, UsageError, quoted
 from quire.interrupts import raised
 from quire.progress import Progress
@@ -67,9 +67,15 @@ def one(decide: Callable[[Request], Request], told: Callable[[Report], Report], 
     retrying, listening = Retrying(), listening or Listening(None)
 
     def run(request: Request, runner: Runner, bars: Progress, *, waits: bool) -> Report:
-        made = decide(request)
-        retried = retrying.run(made, runner, bars)
-        return retried.noted(listening.run(lambda given: told(gather(given, runner, bars, waits=waits)), made, runner, bars))
+        def work(made: Request) -> Report:
+            return told(gather(made, runner, bars, waits=waits))
+
+        if not listening.goes_by_events:
+            made = decide(request)
+            return retrying.run(made, runner, bars).noted(work(made))
+        # What completes the call may look at files, and so is asked once it is known which ones the run is about.
+        retried = Retried() if request.pace.retries is None else retrying.run(decide(request), runner, bars)
+        return retried.noted(listening.run(lambda given: work(decide(given)), request, runner, bars))
 
     return run
 
@@ -95,24 +101,25 @@ def repeat(
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop, loops, runs = stop, again.pause is not None, again.runs
-    away, report, listening = Outages(again.allowed, bars, request.shown), None, Listening(again.events)
+    away, listening = Outages(again.allowed, bars, request.shown), Listening(again.events)
+    report: Report | None = None
     work = run or one(decide, told, listening)
     keep_up = upkeep.beside(again.maintain, request, runner, bars)
+
+    def once() -> Report:
+        nonlocal request
+        try:
+            return work(request, runner, bars, waits=loops)
+        except QuireError:
+            request = request.anew()
+            raise
+
     with closing(listening), until_signal(stop) if loops else nullcontext(stop or threading.Event()) as stopped:
         bars.stop = stopped if loops else stop
         while True:
-            began = outages.clock()
-            try:
-                report = work(request, runner, bars, waits=loops)
-            except QuireError as e:
-                if not outages.pause(stopped, away.met(e, worked=report is not None)):
-                    request = request.anew()
-                    continue
-                if report is None:
-                    raise
-                return away.noted(report)
-            away.over(began)
-            report = away.noted(report)
+            report, over = away.outlived(once, stopped, report)
+            if over:
+                return report
             if again.pause is None:
                 return checked(request, keep_up(report))
             _say(request, report, bars)

@@ -6,15 +6,20 @@ what is due → each service, while there is time → report; with `every` again
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from quire import display
 from quire.arguments import seconds
 from quire.engine.loop import Again, until_signal
+from quire.engine.outages import Outages
+from quire.engine.report import Gap
 from quire.errors import QuireError, UsageError
 from quire.progress import Progress
+from quire.storage.within import plain
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -27,6 +32,8 @@ class Maintenance(display.Shown):
     left: tuple[str, ...] = ()
     dry_run: bool = False
     seconds: float = 0.0
+    gaps: tuple[Gap, ...] = ()
+    gap_count: int = 0
 
     def _done(self) -> Mapping[str, object]:
         """The services that were done, in a few words each."""
@@ -44,6 +51,8 @@ class Maintenance(display.Shown):
         rows |= {f"{name} was hindered": why for name, why in self.hindered.items()}
         if self.left:
             rows["left for the next call"] = ", ".join(self.left)
+        if self.gaps:
+            rows["outages outlived"] = f"{self.gap_count:,}, the last one {self.gaps[-1]}"
         return rows | {"seconds": f"{self.seconds:.1f}"}
 
 
@@ -81,17 +90,28 @@ def carry_out(due: Mapping[str, str], services: Mapping[str, Callable[[float | N
     return Carried(done, hindered, tuple(left))
 
 
-def repeat(run: Callable[[], M], failed: Callable[[str], M], times: Again, progress: Any) -> M:
-    """Run once, or again and again: what goes wrong in a run is told, and the next one tries again. The last report."""
-    if times.pause is None:
-        return run()
-    runs, bars = times.runs, Progress(progress)
-    with until_signal(None) as stopped:
+def repeat(run: Callable[[], M], failed: Callable[[str], M], times: Again, progress: Any, dest: str) -> M:
+    """Run once, or again and again, through outages as far as they are allowed; the last report.
+
+    Whatever else goes wrong in one of several runs is told, and the next one tries again.
+    """
+    loops, runs, bars = times.pause is not None, times.runs, Progress(progress)
+    away = Outages(times.allowed, bars, plain(dest))
+    report: M | None = None
+
+    def once() -> M:
+        try:
+            return run()
+        except QuireError as e:
+            if not loops or e.exit_code == QuireError.exit_code:
+                raise
+            return failed(str(e))
+
+    with until_signal(None) if loops else nullcontext(threading.Event()) as stopped:
         while True:
-            try:
-                report = run()
-            except QuireError as e:
-                report = failed(str(e))
+            report, over = away.outlived(once, stopped, report)
+            if over or times.pause is None:
+                return report
             for name, why in report.hindered.items():
                 bars.say(f"{name} was hindered: {why} The next run tries again.", always=True)
             runs = None if runs is None else runs - 1

@@ -8,17 +8,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from quire.arguments import format_span
-from quire.engine.report import Gap, Report
+from quire.engine.report import Gap
 from quire.errors import QuireError
 from quire.progress import Progress
 from quire.storage import Patience
 
-R = TypeVar("R", bound=Report)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")  # a report with `gaps` and `gap_count`
 
 A_DAY = 86400.0  # seconds that an outage may last where a loop does not say how long
 LONGEST = 60.0  # seconds between two tries
@@ -51,6 +55,24 @@ class Outages:
         self._allowed, self._bars, self._dest = allowed, bars, dest
         self._patience, self._began, self._why = Patience(), 0.0, ""
         self._gaps, self._count = deque[Gap](maxlen=KEPT), 0
+
+    def outlived(self, run: Callable[[], R], stopped: threading.Event, last: R | None) -> tuple[R, bool]:
+        """The report of a run, which is tried again while an outage may last; or, True: `stopped` has ended the call with `last`.
+
+        `last`: of the run before, None where none has gone well yet. Raises what is not an outage, or has lasted too long.
+        """
+        while True:
+            began = clock()
+            try:
+                report = run()
+            except QuireError as e:
+                if not pause(stopped, self.met(e, worked=last is not None)):
+                    continue
+                if last is None:
+                    raise
+                return self.noted(last), True
+            self.over(began)
+            return self.noted(report), False
 
     def met(self, e: QuireError, *, worked: bool) -> float:
         """The seconds until the next try after a run that has failed; `worked`: one before has gone well.

@@ -56,6 +56,7 @@ class UpkeepReport(Maintenance):
     left        what was due and was not begun, or not ended, as the time was over
     dry_run     nothing was done
     seconds     how long it took
+    gaps        outages that the call has outlived, each a `quire.Gap`, and `gap_count`, as in `quire.Report`
 
         report = ledger.maintain(dry_run=True)
         print(report), report.due, json.dumps(report.as_dict(), default=vars)
@@ -222,7 +223,7 @@ class Maintaining:
 
     def repeat(self, times: Again) -> UpkeepReport:
         """Run once, or again and again: what goes wrong in a run is told, and the next one tries again. The last report."""
-        return repeat(self.run, lambda why: UpkeepReport(self.dest.url, hindered={"all": why}), times, self.dest.bars.show)
+        return repeat(self.run, lambda why: UpkeepReport(self.dest.url, hindered={"all": why}), times, self.dest.bars.show, self.dest.url)
 
 
 def _until(limit: float | None) -> Callable[[], bool]:
@@ -334,7 +335,7 @@ class Maintained:
     def maintain(
         self, *, small_files: int = 20, small_share: float = 0.1, target_size: str | int | None = None, sort_by: Any = None,
         grace: str | float = "1 day", time_limit: str | float | None = None, every: str | float | None = None,
-        max_runs: int | None = None, dry_run: bool = False, spark: Any = None, committer: str = "auto",
+        max_runs: int | None = None, outage: str | float | None = None, dry_run: bool = False, spark: Any = None, committer: str = "auto",
         progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> UpkeepReport:  # fmt: skip
         """Do what is due at the destination, beside whoever reads and writes. Loops (`every=`) do it by themselves, so this is for cron.
@@ -354,13 +355,14 @@ class Maintained:
                       `keep_versions` keeps
         time_limit    begin nothing more after so long in a run ("10 min", or seconds)
         every, max_runs  again and again, "10 min" apart, until a signal or `max_runs`; a run that fails is told, and the next tries again
+        outage        how long the store may be away before the call ends, "1 h": as in `quire.consolidate`
         dry_run       True: do nothing, and say what is due
         spark, committer, progress   as in `quire.consolidate`
 
         A service that is refused, or that a store cannot do, hinders no other, and is named in the report; the next call goes on with one
         that was killed. Returns an `UpkeepReport`. Raises UsageError for wrong arguments.
         """
-        wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit, sort_by), again(every, max_runs)
+        wanted, times = Wanted.of(small_files, small_share, target_size, grace, time_limit, sort_by), again(every, max_runs, outage)
         work = Maintaining(Dest(self._url, self._options, runner_of(spark, self._store), Progress(progress), committer), wanted)
         found = work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
         self.refresh()

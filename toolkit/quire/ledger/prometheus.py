@@ -39,6 +39,7 @@ METRICS: Mapping[str, tuple[str, Callable[[Status], _Value]]] = {
     "quire_quarantined": ("Files and records in quarantine.", lambda s: s.quarantined),
     "quire_quarantined_share": ("What is in quarantine by what was read, 0 to 1.", lambda s: round(s.quarantined_share, 6)),
     "quire_quarantined_since_timestamp_seconds": ("When the oldest of it came.", lambda s: _at(s, s.quarantined_age)),
+    "quire_given_up": ("Of it, what was read so often that no run tries it again.", lambda s: s.given_up),
     "quire_held_back": ("Last lines without a newline.", lambda s: s.held_back),
     "quire_duplicates": ("Records of topics that were left out, as one of their key was kept.", lambda s: s.duplicates),
     "quire_open_jobs": ("Jobs without an outcome.", lambda s: len(s.open_jobs)),

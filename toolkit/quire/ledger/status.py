@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from quire import display
-from quire.arguments import format_size, seconds
+from quire.arguments import format_size, seconds, whole
 from quire.commit import names
 from quire.commit.archive import BLOCK
 from quire.commit.entries import OFFSETS, Pin
@@ -26,6 +26,7 @@ from quire.coverage.checkpoint import ENTRIES
 from quire.coverage.fold import Fold
 from quire.coverage.live import live
 from quire.engine.exports import step as exports
+from quire.engine.retrying import MAX_ATTEMPTS
 from quire.errors import UsageError, about, hide, printable
 from quire.interrupts import all_interruptible, interruptible
 from quire.ledger.compact import SMALL
@@ -48,7 +49,7 @@ SMALL_SHARE, SMALL_FILES = 0.5, 16  # of the data files; how many of them a comp
 LONG_LOG = 2 * ENTRIES  # entries after the last checkpoint, of which runs write one each `ENTRIES`
 LONG_HISTORY, UNARCHIVED = 2 * BLOCK, 7 * DAY  # entries of the log that are not archived, and since when the oldest of them is there
 KINDS = (
-    "unpublished commits", "all quarantined", "quarantined", "late", "open jobs", "exports behind", "old pins", "small files",
+    "unpublished commits", "all quarantined", "given up", "quarantined", "late", "open jobs", "exports behind", "old pins", "small files",
     "table upkeep", "no checkpoint", "upkeep", "superseded files",
 )  # fmt: skip
 
@@ -67,6 +68,7 @@ class Status(display.Shown):
     mergeable              of them, those that a compaction would merge
     duplicates             records of topics that loads have left out, as one of their key was kept (deduplicate=)
     quarantined, quarantined_age    files and records in quarantine; since when the oldest of them is, at least
+    given_up, tries        of them, those that were read `max_attempts` times, so that no run tries them again; how often one was, at most
     open_jobs, open_job_age         jobs without an outcome; the age of the oldest plan
     unpublished, unpublished_age    commits that readers of the directory do not see whole yet
     pins, pin_age          readers' pins that are open; since when the oldest of them is, at least
@@ -103,6 +105,8 @@ class Status(display.Shown):
     mergeable: int = 0
     quarantined: int = 0
     quarantined_age: float | None = None
+    given_up: int = 0
+    tries: int = 0
     open_jobs: tuple[str, ...] = ()
     open_job_age: float | None = None
     unpublished: int = 0
@@ -174,6 +178,7 @@ class Status(display.Shown):
             "small data files": f"{self.small_files:,} ({self.small_share:.0%})",
             "quarantined": f"{self.quarantined:,} ({self.quarantined_share:.1%}{_since(self.quarantined_age)})",
         }
+        rows |= {"given up": f"{self.given_up:,}, read {self.tries:,} times at most"} if self.given_up else {}
         rows |= {"duplicates left out": f"{self.duplicates:,}"} if self.duplicates else {}
         ages = {
             "open jobs": (len(self.open_jobs), self.open_job_age), "unpublished commits": (self.unpublished, self.unpublished_age),
@@ -193,8 +198,8 @@ class Status(display.Shown):
 @interruptible
 def status(
     dest: str | os.PathLike[str], source: Any = None, *, max_age: str | float | None = None, include: Any = None, exclude: Any = None,
-    hidden: bool = False, follow_links: bool = False, spark: Any = None, storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
+    hidden: bool = False, follow_links: bool = False, max_attempts: int = MAX_ATTEMPTS, spark: Any = None,
+    storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
 ) -> Status:  # fmt: skip
     """Say whether a destination is well and what to do, from its store alone; nothing is changed. Returns a `Status`.
 
@@ -207,6 +212,7 @@ def status(
                      the source is not looked at
     max_age          how long what is at the source may wait; without a source, how old the last commit may be. Left out: any time
     include, exclude, hidden, follow_links    what is chosen from the source, as in `quire.consolidate`
+    max_attempts     as its runs have it: what was read so often, and is still in quarantine, is given up
     spark            where the source is listed: a session; left out: this process lists it
     storage_options  of the destination's store; `source_options` of the source, left out: the same
 
@@ -217,7 +223,7 @@ def status(
     with about("dest"):
         ledger = Ledger(dest, storage_options)
     chosen = {"include": include, "exclude": exclude, "hidden": hidden, "follow_links": follow_links}
-    return ledger.status(source, max_age=max_age, **chosen, spark=spark, source_options=source_options)
+    return ledger.status(source, max_age=max_age, **chosen, max_attempts=max_attempts, spark=spark, source_options=source_options)
 
 
 @all_interruptible
@@ -246,18 +252,19 @@ class Looks:
 
     def status(
         self, source: Any = None, *, max_age: str | float | None = None, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, spark: Any = None, source_options: Mapping[str, Any] | None = None,
+        follow_links: bool = False, max_attempts: int = MAX_ATTEMPTS, spark: Any = None, source_options: Mapping[str, Any] | None = None,
     ) -> Status:  # fmt: skip
         """Whether the destination is well, and what to do where it is not: a `Status`. The parameters are those of `quire.status`.
 
         ledger.refresh().status("/data/in", max_age="1 h").line
         """
         chosen = {"include": include, "exclude": exclude, "hidden": hidden, "follow_links": follow_links}
-        return _look(self, source, chosen, max_age, spark, source_options)
+        return _look(self, source, chosen, max_age, whole(max_attempts, "max_attempts", 1), spark, source_options)
 
 
 def _look(
-    ledger: Looks, source: Any, chosen: Mapping[str, Any], limit: str | float | None, spark: Any, source_options: Mapping[str, Any] | None
+    ledger: Looks, source: Any, chosen: Mapping[str, Any], limit: str | float | None, attempts: int, spark: Any,
+    source_options: Mapping[str, Any] | None,
 ) -> Status:  # fmt: skip
     most = None if limit is None else seconds(limit, "max_age")
     if source is None and any(chosen.values()):
@@ -276,7 +283,7 @@ def _look(
         open_job_age=_oldest(_modified_ago(head.modified, now) for head in heads if head is not None), unpublished=len(unpublished),
         unpublished_age=_oldest(_age(commit.time, now) for commit in unpublished), pins=len(log.pins()), pin_age=_pinned_for(log, now),
         exports_behind=tuple(each.name for each in exports.behind(log)), log_entries=log.tip - log.merged, superseded=found.superseded,
-        **_sizes(ledger, table), **_last(log), **waits,
+        **_given_up(ledger, attempts), **_sizes(ledger, table), **_last(log), **waits,
     )  # fmt: skip
     here = shlex.quote(hide(seen.dest).removeprefix("file://"))
     found_wrong = (*_readers(seen, here), *_input(seen, here, most), *_jobs(seen, here), *_upkeep(seen, here, log, table))
@@ -304,6 +311,11 @@ def _input(seen: Status, here: str, most: float | None) -> Iterator[Finding]:
         what = f"{seen.quarantined:,} quarantined ({share:.2%} of what was read{since})"
         mend = f"See why: quire ledger quarantined {here}, then repair them and quire ledger retry, or quire ledger forget"
         yield Finding("quarantined", what, mend, seen.quarantined)
+    if seen.given_up:
+        are = "is" if seen.given_up == 1 else "are"
+        what = f"{seen.given_up:,} in quarantine {are} given up, after up to {seen.tries:,} reads: no run tries again"
+        again = f"quire ledger retry {here} --source … --max-attempts {seen.tries + 1}"
+        yield Finding("given up", what, f"See why: quire ledger quarantined {here}, then repair them and {again}", seen.given_up)
     if most is not None and (late := _late(seen, most)):
         yield Finding("late", late, "Look whether its run is still there, and start it again")
 
@@ -388,6 +400,17 @@ def _quarantined_since(ledger: Looks) -> str:
         if there:
             return folded.base.time if source.piece and folded.base else ledger._log.commit(source.number).time
     return ""
+
+
+def _given_up(ledger: Looks, attempts: int) -> dict[str, Any]:
+    """How much in quarantine was read so often, and how often at most."""
+    count = most = 0
+    for source in (s for s in ledger._fold.sources if s.quarantined):
+        rows = ledger._fold.of(source).rows(ledger._store, ["state", "tries"])
+        tries = pc.fill_null(rows.column("tries"), 1).filter(pc.equal(rows.column("state"), "quarantined"))
+        often = tries.filter(pc.greater_equal(tries, attempts))
+        count, most = count + len(often), max(most, pc.max(often).as_py() or 0)
+    return {"given_up": count, "tries": most}
 
 
 def _pinned_for(log: Log, now: datetime) -> float | None:

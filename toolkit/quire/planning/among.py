@@ -10,12 +10,12 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import StorageError, TransientError
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
-from quire.storage import Entry, Store, Trouble, below, normalise
+from quire.storage import Entry, Looking, Store, Trouble, below, normalise
 from quire.storage.local import LINK, to_os
 
 if TYPE_CHECKING:
@@ -27,14 +27,26 @@ LOOKING = 32  # at once
 
 @dataclass
 class Among:
-    """Files and directories, below the roots of a call by their numbers; of the first look at them, what it has found."""
+    """Files and directories, below the roots of a call by their numbers.
+
+    first   what the first look at all of them has found
+    seen    what the last look at a file has found; None: it is not there
+    """
 
     files: Sequence[tuple[int, str]] = ()
     folders: Sequence[tuple[int, str]] = ()
     first: Listed | None = field(default=None, repr=False)
+    seen: dict[tuple[int, str], Entry | None] = field(default_factory=dict, repr=False)
 
-    def pieces(self) -> list[Piece]:
-        """The parts that tasks look at; a name that lies in one of the directories is looked at with it."""
+    def saw(self, looks: Iterable[Sequence[Any]]) -> None:
+        """Remember what tasks have found, each as `Differing.looks` has it."""
+        self.seen.update(((number, name), None if found is None else Entry(*found)) for number, name, found in looks)
+
+    def pieces(self, each: int = EACH, *, again: bool = True) -> list[Piece]:
+        """The parts that tasks look at, of `each` files by their names; a name that lies in one of the directories is looked at with it.
+
+        `again` is False where the last look at a file will do.
+        """
         folders = list[tuple[int, str]]()
         tops = set[tuple[int, str]]()
         for where in sorted(set(self.folders)):  # what lies in another one comes after it
@@ -45,8 +57,9 @@ class Among:
         found, at = [Piece(number, folder, below=True) for number, folder in folders], 0
         while at < len(alone):
             number = alone[at][0]
-            names = [name for n, name in alone[at : at + EACH] if n == number]
-            found.append(Piece(number, "", names=tuple(names)))
+            names = [name for n, name in alone[at : at + each] if n == number]
+            seen = () if again else tuple((name, self.seen[number, name]) for name in names if (number, name) in self.seen)
+            found.append(Piece(number, "", names=tuple(names), seen=seen))
             at += len(names)
         return found
 
@@ -70,7 +83,7 @@ def looked_up(
         if selection.links and dest and below(normalise(f"{root.url}/{name}"), dest):
             return Trouble(name, "link", "a link into the destination")
         try:
-            entry = store.stat(name)
+            entry = met[name] if name in met else store.stat(name)
         except TransientError:
             raise
         except StorageError as e:
@@ -82,8 +95,10 @@ def looked_up(
             return Trouble(name, "link", "a symbolic link, not followed")
         return entry if _is_regular(root, name) else None
 
+    names, met = list(names), dict[str, Entry | None]()
+    if isinstance(store, Looking) and len(names) > 1:
+        met.update(store.look_at([name for name in names if all(map(selection.shows, name.split("/")))]))
     with ThreadPoolExecutor(LOOKING, "quire-look") as pool:
-        names = list(names)
         yield from zip(names, pool.map(look, names), strict=True)
 
 

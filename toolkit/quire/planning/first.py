@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator
 
 from quire.coverage.antijoin import remaining
+from quire.planning.among import Among
 from quire.planning.deleted import Blind, ListedNames
 from quire.planning.listing import Listed, Listing, _chunks, _entries, _shown, _table, _taker
 from quire.planning.pieces import Piece
@@ -13,6 +14,7 @@ from quire.sources.files import Root, Selection
 from quire.storage import Entry, Folder, connect
 
 LOOKS = 100_000  # files that are looked at for a new one
+TOGETHER = 32  # files that are looked up at once, where names are given
 EMPTY_FOLDERS = 10_000  # that are looked at before it is given up
 
 
@@ -47,11 +49,15 @@ def some_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Iter
             waiting += sorted(folders, reverse=True)
 
 
-def new_files(listing: Listing, most: int) -> Iterator[tuple[Root, Entry]]:
-    """At most so many wanted files that are not empty, and that the ledger does not cover; none where they come late in a large source."""
+def new_files(listing: Listing, most: int, among: Among | None = None) -> Iterator[tuple[Root, Entry]]:
+    """At most so many wanted files that are not empty, and that the ledger does not cover; none where they come late in a large source.
+
+    `among`: of those that a run looks at.
+    """
     looks, store = 0, connect(listing.dest, listing.dest_options)
-    for number, root in enumerate(listing.roots):
-        piece = Piece(number, "", below=True)
+    every = [Piece(number, "", below=True) for number, _ in enumerate(listing.roots)]
+    for piece in every if among is None else among.pieces(TOGETHER):
+        root = listing.roots[piece.root]
         for files in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
             left = set(remaining(_table(root.url, files), listing.fold, store).files.column("path").to_pylist())
             for entry in _entries(files):

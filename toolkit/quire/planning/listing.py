@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from itertools import islice
+from itertools import chain, islice
 from operator import le
 from typing import Any
 
@@ -175,6 +175,7 @@ class Differing:
     outdated: int = 0  # files that a round of their own reads again whole
     held: int = 0  # files with a last line that waits
     missing: int = 0  # names that were to be looked at, and are not there
+    looks: list[list[Any]] = field(default_factory=list)  # at files by name: [root, name, its entry, or None where it is not there]
 
 
 @dataclass
@@ -490,9 +491,12 @@ def _named(
     listing: Listing, piece: Piece, found: Listed, takes: Callable[[Entry], bool] | None, later: list[str] | None = None
 ) -> Iterator[Entry]:
     """The wanted files among the names of a piece; `later` takes those that are wanted and cannot be taken yet."""
-    root = listing.roots[piece.root]
-    for name, item in looked_up(root.store(found.again), root, listing.selection, piece.names, listing.dest):
+    root, seen = listing.roots[piece.root], {name for name, _ in piece.seen}
+    names = [name for name in piece.names if name not in seen]
+    for name, item in chain(piece.seen, looked_up(root.store(found.again), root, listing.selection, names, listing.dest)):
         young = found.young
+        if not isinstance(item, Trouble):
+            found.differing.looks.append([piece.root, name, item])
         if item is None:
             found.differing.missing += 1
         elif isinstance(item, Trouble):

@@ -21,7 +21,7 @@ import xxhash
 from quire.errors import StorageError
 from quire.planning.cuts import cuts
 from quire.sources.files import Root, Selection
-from quire.storage import OnRetry, Seeking, Store, silent
+from quire.storage import Entry, OnRetry, Seeking, Store, silent
 from quire.storage.slices import plain
 
 ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
@@ -43,6 +43,7 @@ class Piece:
     after: str = ""
     until: str = ""
     names: tuple[str, ...] = ()  # of files below the root, which alone are looked at (see `among`)
+    seen: tuple[tuple[str, Entry | None], ...] = ()  # what a look at some of them has found, which will do
 
 
 class _Seen(NamedTuple):

@@ -154,10 +154,11 @@ def listing_of(wanted: Wanted, fold: Fold, job: str = "", plan: str = "") -> Lis
 def unsettled(runner: Runner, log: Log, wanted: Wanted) -> tuple[set[tuple[int, str]], int]:
     """Among the names that a call looks at, those of which anything is left to do, by what the log says now: (root's number, name).
 
-    And how many of them are not there.
+    And how many of them are not there. A file that the call has looked at is not looked up again: whatever befell it since has an event
+    of its own.
     """
     assert wanted.among is not None
-    found = wanted.among.pieces()
+    found = wanted.among.pieces(again=False)
     listing = listing_of(wanted, fold(log, log.settled_version()))
     left, missing = set[tuple[int, str]](), 0
     outcomes = _near(runner, found).run(functools.partial(_unsettled, listing), found) if found else []
@@ -195,8 +196,9 @@ def list_files(look: Look) -> tuple[Listed, float]:
         listed = _merge(_near(look.runner, found), listing, found, lambda: bar.update(0)) if found else Listed()
         bar.to(len(found), retries=listed.retries)
     written = listed.written
-    if wanted.among is not None and wanted.among.first is None:
-        wanted.among.first = listed
+    if wanted.among is not None:
+        wanted.among.first = wanted.among.first or listed
+        wanted.among.saw(listed.differing.looks)
     if listed.new:
         freeze_columns(look, written)
     ratio = wanted.ratio if wanted.ratio is not None else written.sampled_out / written.sampled if written.sampled else 1.0

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from lxml import etree
 
 from quire.errors import NotFoundError, StorageError, UsageError, scrub
-from quire.sources.events import HIDDEN, Message, drained, in_parts, message
+from quire.sources.events import AT_ONCE, HIDDEN, Message, drained, in_parts, message
 from quire.sources.files import Root
 from quire.sources.notices import of_azure
 from quire.storage import OnRetry
@@ -18,6 +18,7 @@ from quire.storage.azure.account import queues
 from quire.storage.azure.rest import BlobRest
 from quire.storage.retry import again
 
+NO_CONTENT = 204
 PAGE = 32  # messages, the most that the service gives at once
 _QUEUE = re.compile(r"([A-Za-z0-9.-]+)/([a-z0-9](?:-?[a-z0-9]){2,62})")
 
@@ -26,7 +27,10 @@ def opened(place: str, options: Mapping[str, object], _: Sequence[Root]) -> Azur
     """The queue `account/queue`."""
     match = _QUEUE.fullmatch(place.rstrip("/"))
     if match is None:
-        raise UsageError(f"'azure-queue://{scrub(place, 200)}' names no queue of an account. Write azure-queue://account/queue.")
+        raise UsageError(
+            f"'azure-queue://{scrub(place, 200)}' names no queue of an account. Write azure-queue://account/queue, "
+            "whose name has 3 to 63 of a-z, 0-9 and single hyphens."
+        )
     return AzureQueue(match[1].partition(".")[0].lower(), match[2], options)
 
 
@@ -52,6 +56,21 @@ class AzureQueue:
         except NotFoundError as e:
             raise StorageError(f"{what}: such a queue is not there. Check the spelling.") from e
 
+    def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
+        """See `EventQueue`. Each time a message has another handle."""
+        what = f"cannot hold events of {self.shown}"
+
+        def hide(some: Sequence[Message]) -> list[Message]:
+            kept = list[Message]()
+            for one in some:
+                name, query = f"messages/{one.id}", {"popreceipt": one.handle, "visibilitytimeout": f"{HIDDEN:.0f}"}
+                found = again(lambda name=name, query=query: self._rest.send("PUT", what, name, query, answers=(400, 404)), on_retry)  # type: ignore[misc]
+                if found.status == NO_CONTENT:  # else somebody else has received it since
+                    kept.append(one._replace(handle=found.headers["x-ms-popreceipt"]))
+            return kept
+
+        return [one for kept in in_parts(hide, messages, _share(messages)) for one in kept]
+
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """See `EventQueue`. A message that somebody else has received since is left to them."""
         what = f"cannot delete events from {self.shown}"
@@ -61,7 +80,7 @@ class AzureQueue:
                 name, query = f"messages/{one.id}", {"popreceipt": one.handle}
                 again(lambda name=name, query=query: self._rest.send("DELETE", what, name, query, answers=(400, 404)), on_retry)  # type: ignore[misc]
 
-        in_parts(remove, messages, math.ceil(len(messages) / 8) or 1)
+        in_parts(remove, messages, _share(messages))
 
     def lost(self) -> bool:
         """Never that anybody would know."""
@@ -69,6 +88,11 @@ class AzureQueue:
 
     def close(self) -> None:
         """There is nothing to end."""
+
+
+def _share(messages: Sequence[Message]) -> int:
+    """How many messages each of the requests at once is about, one after the other."""
+    return math.ceil(len(messages) / AT_ONCE) or 1
 
 
 def _parsed(what: str, body: bytes) -> list[Message]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from quire.arguments import refuse_needless, seconds
@@ -20,8 +20,10 @@ from quire.packaging import Registry
 from quire.sources.files import Options, Root, located
 from quire.storage import OnRetry, checked, is_safe
 
+T = TypeVar("T")
+
 RELIST = "1 day"
-HIDDEN = 600.0  # seconds for which a queue gives a message to nobody else: afterwards it comes again, which does no harm
+HIDDEN = 600.0  # seconds for which a queue gives a message to nobody else, if nobody holds it: then it comes again, which does no harm
 AT_ONCE = 8  # requests to a queue
 SAID = 200  # characters of a message that is not understood
 
@@ -76,6 +78,10 @@ class EventQueue(Protocol):
 
     def receive(self, most: int, on_retry: OnRetry) -> list[Message]:
         """About as many messages as there are, or as `most` says; none: it is empty."""
+        ...
+
+    def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
+        """Hide messages for `hidden` seconds from now on; those of them that are, each with its handle as it is now."""
         ...
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
@@ -197,10 +203,10 @@ def drained(ask: Callable[[], list[Message]], most: int) -> list[Message]:
     return list(found.values())
 
 
-def in_parts(work: Callable[[Sequence[Message]], object], messages: Sequence[Message], each: int) -> None:
+def in_parts(work: Callable[[Sequence[Message]], T], messages: Sequence[Message], each: int) -> list[T]:
     """Do something with messages, so many at a time, by several requests at once."""
     with ThreadPoolExecutor(AT_ONCE, "quire-events") as pool:
-        list(pool.map(work, [messages[i : i + each] for i in range(0, len(messages), each)]))
+        return list(pool.map(work, [messages[i : i + each] for i in range(0, len(messages), each)]))
 
 
 def message(id: str, handle: str, body: str, read: Callable[[str], Iterable[Event]]) -> Message:

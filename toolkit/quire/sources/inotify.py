@@ -72,6 +72,10 @@ class Inotify:
                 del self._names[key]
         return [Message(f"{path}{'/' * folder}", "", (Event(_PLACE, to_text(path).lstrip("/"), folder),)) for path, folder in found]
 
+    def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
+        """They are given once, whatever happens."""
+        return list(messages)
+
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """They were forgotten when they were given."""
 

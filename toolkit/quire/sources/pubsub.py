@@ -68,12 +68,14 @@ class PubSub:
 
         def ask() -> list[Message]:
             found = pull() or pull()  # one server may have nothing where another one has
-            if found:
-                held = {"ackIds": [one["ackId"] for one in found], "ackDeadlineSeconds": int(HIDDEN)}
-                self._do(what, "modifyAckDeadline", held, on_retry)
-            return [_message(one) for one in found]
+            return self._hidden(what, [_message(one) for one in found], on_retry)
 
         return drained(ask, most)
+
+    def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
+        """See `EventQueue`."""
+        what = f"cannot hold events of {self.shown}"
+        return [one for kept in in_parts(lambda some: self._hidden(what, some, on_retry), messages, PAGE) for one in kept]
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """See `EventQueue`."""
@@ -82,6 +84,12 @@ class PubSub:
             self._do(f"cannot acknowledge events of {self.shown}", "acknowledge", {"ackIds": [one.handle for one in some]}, on_retry)
 
         in_parts(remove, messages, PAGE)
+
+    def _hidden(self, what: str, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
+        if messages:
+            asked = {"ackIds": [one.handle for one in messages], "ackDeadlineSeconds": int(HIDDEN)}
+            self._do(what, "modifyAckDeadline", asked, on_retry)
+        return list(messages)
 
     def lost(self) -> bool:
         """Never that anybody would know."""

@@ -17,7 +17,7 @@ from quire.storage.s3.account import S3Account, account
 from quire.storage.s3.errors import code_of, explained
 
 PAGE = 10  # messages, the most that the service gives, or deletes, at once
-WAIT = 1  # seconds that it may look for some: without a wait it asks only a few of its servers
+WAIT = 1  # seconds that the first request may look for some: without a wait each asks only a few of its servers, and many ask them all
 _ARN = re.compile(r"arn:(aws[a-z-]*):sqs:([a-z0-9-]+):([0-9]+):([A-Za-z0-9_.-]+)")
 _URL = re.compile(r"(https?)://([A-Za-z0-9.:-]+)/([0-9]+|queue)/([A-Za-z0-9_.-]+)")
 _AWS = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue|sqs-fips\.([a-z0-9-]+))\.amazonaws\.com(?:\.cn)?")
@@ -31,9 +31,8 @@ def opened(place: str, options: Mapping[str, object], _: Sequence[Root]) -> SqsQ
         place = f"https://sqs.{region}.amazonaws.com{'.cn' if partition == 'aws-cn' else ''}/{owner}/{name}"
     url = _URL.fullmatch(place if "://" in place else f"https://{place}")
     if url is None:
-        raise UsageError(
-            f"'sqs://{scrub(place, 200)}' names no queue. Write sqs://sqs.eu-west-1.amazonaws.com/123456789012/queue, or its ARN."
-        )
+        shown = scrub(place if "://" in place or place.startswith("arn:") else f"sqs://{place}", 200)
+        raise UsageError(f"{shown!r} names no queue of SQS. Write sqs://sqs.eu-west-1.amazonaws.com/123456789012/queue, or its ARN.")
     found, host = account(options), url[2].lower()
     if not _AWS.fullmatch(host) and host != (urlsplit(found.endpoint).netloc.lower() if found.endpoint else ""):
         raise UsageError(
@@ -71,15 +70,26 @@ class SqsQueue:
 
     def receive(self, most: int, on_retry: OnRetry) -> list[Message]:
         """See `EventQueue`."""
+        waits = iter((WAIT,))
 
         def ask() -> list[Message]:
             found = self._do(
-                f"cannot receive events from {self.shown}", "receive_message", on_retry, MaxNumberOfMessages=PAGE, WaitTimeSeconds=WAIT,
-                VisibilityTimeout=int(HIDDEN),
+                f"cannot receive events from {self.shown}", "receive_message", on_retry, MaxNumberOfMessages=PAGE,
+                WaitTimeSeconds=next(waits, 0), VisibilityTimeout=int(HIDDEN),
             )  # fmt: skip
             return [message(one["MessageId"], one["ReceiptHandle"], one["Body"], of_s3) for one in found.get("Messages", ())]
 
         return drained(ask, most)
+
+    def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
+        """See `EventQueue`. The service hides no message for more than 12 hours in all."""
+
+        def hide(some: Sequence[Message]) -> list[Message]:
+            entries = [{"Id": str(i), "ReceiptHandle": one.handle, "VisibilityTimeout": int(HIDDEN)} for i, one in enumerate(some)]
+            found = self._do(f"cannot hold events of {self.shown}", "change_message_visibility_batch", on_retry, Entries=entries)
+            return [some[int(one["Id"])] for one in found.get("Successful", ())]
+
+        return [one for kept in in_parts(hide, messages, PAGE) for one in kept]
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """See `EventQueue`. A message that the service does not delete comes again."""

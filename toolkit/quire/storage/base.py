@@ -270,6 +270,15 @@ class Paging(Protocol):
 
 
 @runtime_checkable
+class Looking(Protocol):
+    """Optional: many objects are looked up at once, sooner than one by one."""
+
+    def look_at(self, names: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
+        """Each name as `Store.stat` has it; a name that cannot be looked up so is left out, and `stat` says why."""
+        ...
+
+
+@runtime_checkable
 class Limited(Protocol):
     """Optional: the store says beforehand that no object can be written under a name."""
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import STATE, Busy, Content, Entry, Folder, Limited, ReadRequest, Store, Trouble
+from quire.storage.base import STATE, Busy, Content, Entry, Folder, Limited, Looking, ReadRequest, Store, Trouble
 
 T = TypeVar("T")
 OnRetry = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
@@ -104,6 +104,8 @@ class Retrying:
                 setattr(self, name, partial(self._listed, name))
         if isinstance(inner, Limited):
             self.check_name = inner.check_name
+        if isinstance(inner, Looking):
+            self.look_at = inner.look_at
 
     def __repr__(self) -> str:
         return repr(self.inner)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +18,8 @@ from quire import display
 from quire.arguments import flag, format_size
 from quire.commit.entries import COMMITS
 from quire.engine.loop import again, until_signal
+from quire.engine.outages import Outages
+from quire.engine.report import Gap
 from quire.errors import NotFoundError, RefusedError, UsageError, about, quoted
 from quire.interrupts import interruptible
 from quire.progress import Progress, ProgressEvent
@@ -54,6 +56,7 @@ class EmitReport(display.Shown):
     instant         the newest one that the topic has; "" where nothing has been written yet
     snapshot        the topic was new: the rows that were there were emitted
     seconds         how long it took
+    gaps            outages that the call has outlived, each a `quire.Gap`, and `gap_count`, as in `quire.Report`
 
         report = quire.emit(table, "kafka://broker:9092/trips")
         print(report), json.dumps(report.as_dict())
@@ -67,6 +70,8 @@ class EmitReport(display.Shown):
     instant: str = ""
     snapshot: bool = False
     seconds: float = 0.0
+    gaps: tuple[Gap, ...] = ()
+    gap_count: int = 0
 
     def __repr__(self) -> str:
         return (
@@ -76,17 +81,17 @@ class EmitReport(display.Shown):
 
     def _facts(self) -> Mapping[str, object]:
         rows: dict[str, object] = {"table": self.source, "commits": f"{self.commits:,}{' (a snapshot)' * self.snapshot}"}
-        return rows | {
-            "records": f"{self.records:,} ({format_size(self.bytes)})", "up to": self.instant or "nothing",
-            "seconds": f"{self.seconds:.1f}",
-        }  # fmt: skip
+        rows |= {"records": f"{self.records:,} ({format_size(self.bytes)})", "up to": self.instant or "nothing"}
+        rows |= {"outages outlived": f"{self.gap_count:,}, the last one {self.gaps[-1]}"} if self.gaps else {}
+        return rows | {"seconds": f"{self.seconds:.1f}"}
 
 
 @interruptible
 def emit(
     source: Any, dest: str, *, key: Sequence[str] | None = None, since: str | None = None, tombstones: bool = False, spark: Any = None,
-    every: str | float | None = None, max_runs: int | None = None, producer_options: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
+    every: str | float | None = None, max_runs: int | None = None, outage: str | float | None = None,
+    producer_options: Mapping[str, Any] | None = None, storage_options: Mapping[str, Any] | None = None,
+    progress: bool | Callable[[ProgressEvent], object] = True,
 ) -> EmitReport:  # fmt: skip
     """Write what the commits of a table have changed into a topic of Kafka, in Debezium's envelope (JSON), at least once.
 
@@ -103,6 +108,7 @@ def emit(
     tombstones        True: a record without a value follows each delete, so that a compacted topic forgets the key
     spark             a SparkSession; left out: `quire.session()`; or `quire.LocalRunner()`
     every, max_runs   again and again, "10 s" apart, until a signal (after the commits under way) or `max_runs`
+    outage            how long brokers or the table's store may be away before the call ends, "1 h": as in `quire.consolidate`
     producer_options  by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options   of the table's store
     progress          True: bars | False | function(step), as in `quire.consolidate`
@@ -110,21 +116,35 @@ def emit(
     Returns an `EmitReport` of all its runs. Raises UsageError, RefusedError where commits are gone that the topic lacks or has,
     StorageError for brokers that do not take the records, or another QuireError, each in one line.
     """
-    times, bars = again(every, max_runs), Progress(progress, "part")
+    times, bars = again(every, max_runs, outage), Progress(progress, "part")
     call = check(
         source, dest, key=key, since=since, tombstones=tombstones, producer_options=producer_options, storage_options=storage_options
     )
     runner = runner_of(spark, call.store)
     with until_signal(None) if times.pause is not None else nullcontext(threading.Event()) as stopped:
         bars.stop = stopped
-        left, report = times.runs, EmitReport(call.commits.url, call.shown)
-        while True:
+        left, away, last = times.runs, Outages(times.allowed, bars, call.shown), None
+        so_far = EmitReport(call.commits.url, call.shown)
+
+        def once() -> EmitReport:
+            nonlocal so_far
+            before = so_far
             with bars.run("emit", call.shown, COMMITS) as run:
-                before, report = report, call.run(runner, bars, report)
-                run.report = _since(before, report)
+                for so_far in call.run(runner, bars, before):  # what is emitted counts, also where the run fails after it
+                    run.report = _since(before, so_far)
+            return so_far
+
+        while True:
+            last, over = away.outlived(once, stopped, last)
             left = None if left is None else left - 1
-            if times.pause is None or left == 0 or stopped.wait(times.pause):
-                return report
+            if over or times.pause is None or left == 0 or stopped.wait(times.pause):
+                return away.noted(so_far)
+
+
+def _until(report: EmitReport, done: Iterable[str], seconds: float) -> EmitReport:
+    """The report once the topic has these instants."""
+    newest = max(done, default="")
+    return replace(report, instant="" if newest == BEGIN else newest, seconds=seconds)
 
 
 def _since(before: EmitReport, report: EmitReport) -> EmitReport:
@@ -204,9 +224,9 @@ class Emitting:
                 raise NotFoundError(f"the topic {self.topic!r} is not at {self.servers}: nothing was emitted. Create it, and call again.")
             return Target(name, self.topic, cluster.versions([self.topic]).get(self.topic, topics.named(self.topic)))
 
-    def run(self, runner: Runner, bars: Progress, report: EmitReport) -> EmitReport:
-        """Emit what is new, until nothing is, or the call is to end; the report of this and what was before."""
-        began, store, target = time.monotonic(), self.commits.store(bars.again), self.target()
+    def run(self, runner: Runner, bars: Progress, report: EmitReport) -> Iterator[EmitReport]:
+        """Emit what is new, until nothing is, or the call is to end; reports of what was before and this so far, the last one of all."""
+        before, began, store, target = report.seconds, time.monotonic(), self.commits.store(bars.again), self.target()
         state = emitted.read(store, target)
         if self.since is not None and not state.number:
             state = self._begun(store, target)
@@ -227,10 +247,10 @@ class Emitting:
             )  # fmt: skip
             bars.say(f"{count:,} commits were emitted as {records:,} records")
             done = done.union(found.commits)
+            yield _until(report, done, before + time.monotonic() - began)
             if bars.stopping:
                 break
-        newest = max(done, default="")
-        return replace(report, instant="" if newest == BEGIN else newest, seconds=report.seconds + time.monotonic() - began)
+        yield _until(report, done, before + time.monotonic() - began)
 
     def _begun(self, store: Store, target: Target) -> State:
         """The state of a topic that begins after an instant."""

@@ -48,6 +48,7 @@ class MaintenanceReport(Maintenance):
     left        what was due and was not begun, as the time was over
     dry_run     nothing was done
     seconds     how long it took
+    gaps        outages that the call has outlived, each a `quire.Gap`, and `gap_count`, as in `quire.Report`
 
         report = table.maintain(dry_run=True)
         print(report), report.due, json.dumps(report.as_dict())
@@ -167,4 +168,4 @@ class Maintaining:
 
     def repeat(self, times: Again) -> MaintenanceReport:
         """Run once, or again and again: what goes wrong in a run is told, and the next one tries again. The last report."""
-        return repeat(self.run, lambda why: MaintenanceReport(self.table.url, hindered={"all": why}), times, self.progress)
+        return repeat(self.run, lambda why: MaintenanceReport(self.table.url, hindered={"all": why}), times, self.progress, self.table.url)

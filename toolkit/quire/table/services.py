@@ -144,8 +144,9 @@ class Services:
     @interruptible
     def maintain(
         self, *, log_ratio: float = 0.1, small_files: int = 20, keep_for: str | float = "24 h", keep: int = 100,
-        time_limit: str | float | None = None, every: str | float | None = None, max_runs: int | None = None, dry_run: bool = False,
-        spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True,
+        time_limit: str | float | None = None, every: str | float | None = None, max_runs: int | None = None,
+        outage: str | float | None = None, dry_run: bool = False, spark: Any = None,
+        progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> MaintenanceReport:  # fmt: skip
         """Do what is due at the table, beside whoever reads and writes: `compact`, then `cluster`, `clean` and `archive`.
 
@@ -158,6 +159,7 @@ class Services:
         keep             archive all but so many completed writes, once half as many more are on the timeline
         time_limit       begin nothing more after so long in a run ("10 min", or seconds)
         every, max_runs  again and again, "10 min" apart, until a signal or `max_runs`; a run that fails is told, and the next tries again
+        outage           how long the store may be away before the call ends, "1 h": as in `quire.consolidate`
         dry_run          True: do nothing, and say what is due
         spark            the session of compactions and clusterings (default: `quire.session()`), or `quire.LocalRunner()`
         progress         True: bars | False | function(step), as in `quire.consolidate`
@@ -166,7 +168,7 @@ class Services:
         `MaintenanceReport`. Raises UsageError for wrong arguments, RefusedError for a table that quire may not write.
         """
         self._check_newest()
-        wanted, times = Wants.of(log_ratio, small_files, keep_for, keep, time_limit), again(every, max_runs)
+        wanted, times = Wants.of(log_ratio, small_files, keep_for, keep, time_limit), again(every, max_runs, outage)
         work = Maintaining(self, self._options, wanted, spark, progress)
         return work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
 

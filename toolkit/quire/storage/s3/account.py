@@ -143,7 +143,7 @@ class S3Account:
             self._who = session.get_credentials()
             made = session.client(service, config=config, **({**kwargs, "region_name": region} if region else kwargs))
         except (BotoCoreError, TypeError, ValueError) as e:
-            raise explained("cannot reach S3", e, self.host, "") from e
+            raise explained(f"cannot reach {service.upper()}", e, urlsplit(endpoint).netloc or self.host, "") from e
         if service != "s3":
             return made
         made.meta.events.register_first("before-sign.s3.GetObject", _tell)

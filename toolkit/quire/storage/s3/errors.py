@@ -114,6 +114,7 @@ def explained(what: str, error: BaseException, host: str, bucket: str) -> Storag
         (why == "proxy", StorageError, _PROXY),
         # It would repeat the values that it does not take.
         (name == "ParamValidationError", UsageError, "an option has a value that S3's client does not take. Look at the options of S3"),
+        (name == "NoRegionError", UsageError, "no region is said. Give the option client_kwargs={'region_name': 'eu-west-1'}"),
         (name in _OPTIONS, UsageError, f"{told}. Look at the options of S3"),
     )  # fmt: skip
     for met, kind, said in troubles:

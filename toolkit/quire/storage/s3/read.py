@@ -9,13 +9,16 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
 
 from quire.errors import StorageError
-from quire.storage import sending
+from quire.storage import sending, window
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import span
 from quire.storage.message import Answer
@@ -160,6 +163,36 @@ def opened(signer: Signer, root: str, url: str) -> tuple[Wire, Fetch]:
         return refusal(f"cannot read {url}/{name}", answer, signer, alone=True)
 
     return signer.account.wire(), fetch
+
+
+def heads(
+    signer: Signer, root: str, url: str, names: Sequence[str], flight: int
+) -> Iterator[tuple[str, int, str | None, datetime]]:  # fmt: skip
+    """Objects by their names: (name, bytes, etag, last change), with None in place of the etag of what is not there.
+
+    Left out is what cannot be looked up: an answer to HEAD does not say why.
+    """
+    found = dict[str, tuple[int, str | None, datetime]]()
+
+    def fetch(request: ReadRequest) -> Steps:
+        def ask() -> Ask:
+            path = signer.path + quote(root + request.name, safe="/-_.~")
+            return Ask("HEAD", signer.origin, path, signer.headers(path, "HEAD"), 0)
+
+        answer = yield from asked(signer, f"cannot look up {url}/{request.name}", ask)
+        headers = answer.headers
+        if answer.status == 404:
+            found[request.name] = 0, None, datetime.now(UTC)
+        elif answer.status == 200 and (tag := headers.get("ETag", "").strip('"')):
+            with suppress(KeyError, ValueError):
+                found[request.name] = int(headers["Content-Length"]), tag, parsedate_to_datetime(headers["Last-Modified"])
+        elif answer.status in (429, 503):
+            raise refusal(f"cannot look up {url}/{request.name}", answer, signer)
+        return b""
+
+    for request, _ in window.read((ReadRequest(name, "", 0, 0, 0) for name in names), lambda: (signer.account.wire(), fetch), flight):
+        if request.name in found:
+            yield request.name, *found[request.name]
 
 
 def part(signer: Signer, key: str, query: str, piece: bytes | memoryview, digest: str, what: str) -> sending.Steps:

@@ -187,6 +187,12 @@ class S3Store(Objects):
         # A service may answer a range of an empty object with all of it.
         return b"" if isinstance(found, str) else self._body(name, found, length)
 
+    def look_at(self, names: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
+        signer = Signer.of(self.account, self.bucket, f"cannot look up {self.url}")
+        for name, size, tag, at in s3_read.heads(signer, self.root, self.url, names, self.flight):
+            entry = None if tag is None else Entry(name, size, tag, _moment(at))
+            yield name, None if entry is None or self._cut_off(entry) else entry
+
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         signer = Signer.of(self.account, self.bucket, f"cannot read {self.url}")
         yield from window.read(requests, lambda: s3_read.opened(signer, self.root, self.url), self.flight)
