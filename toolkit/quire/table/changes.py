@@ -8,7 +8,6 @@ stays.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -33,7 +32,7 @@ from quire.table.format.names import Instant
 from quire.table.format.schema import META, with_meta
 from quire.table.merged_changes import Past, Sides
 from quire.table.realtime import Merging
-from quire.table.timeline import PARALLEL, Timeline
+from quire.table.timeline import Timeline
 from quire.table.write.commit import has_change_file, replaces
 
 if TYPE_CHECKING:
@@ -98,13 +97,11 @@ def looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Me
 def _looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Merging | None) -> list[Look]:
     known: dict[tuple[str, str], list[Slice]] | None = None
     found = list[Look]()
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        commits = list(pool.map(line.commit, asked))
+    pairs = zip(asked, line.commits(asked), strict=True)
     if merging is not None:
         past = Past(store, line, lambda instant, what: _gone(store, instant, what)) if asked else None
-        pairs = zip(asked, commits, strict=True)
         return [look for each in pairs if past and not merged_changes.moves(*each) for look in _of_sides(past, *each, merging)]
-    for instant, commit in zip(asked, commits, strict=True):
+    for instant, commit in pairs:
         if commit.operation_type == _CLUSTER:
             continue
         rest = list[tuple[str, WriteStat]]()

@@ -255,13 +255,13 @@ class Clustering(Service):
         Where its instant was archived, the files of the table say it, each of itself.
         """
         replaces = [instant for instant in reversed(line.completed) if instant.action == REPLACE]
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            said = [(content.extra_metadata or {}).get(clustering.LAYOUT) for content in pool.map(line.commit, replaces)]
-            if not any(said):
-                slices = file_groups.newest(self.store, line, logs=True)
-                chosen = sorted({int(i) for i in np.linspace(0, len(slices) - 1, ASKED)}) if slices else []
+        said = [(content.extra_metadata or {}).get(clustering.LAYOUT) for content in line.commits(replaces)]
+        if not any(said):
+            slices = file_groups.newest(self.store, line, logs=True)
+            chosen = sorted({int(i) for i in np.linspace(0, len(slices) - 1, ASKED)}) if slices else []
+            with ThreadPoolExecutor(PARALLEL) as pool:
                 marks = Counter(mark for mark in pool.map(self._mark, [slices[i] for i in chosen]) if mark)
-                said = [mark for mark, _ in marks.most_common(1)]
+            said = [mark for mark, _ in marks.most_common(1)]
         found = next((clustering.marked(mark) for mark in said if mark), None)
         return found if found and possible(found, columns) else Layout()
 

@@ -250,9 +250,8 @@ class Compacting(Service):
     def _report(self, began: float, scheduled: Sequence[str], completed: Sequence[str]) -> CompactionReport:
         assert self.log is not None
         line = timeline.current(self.store)
-        stats = [
-            stat for at in line.completed if at.time in completed for _, stat, _ in line.commit(at).files()
-        ]  # fmt: skip
+        runs = (at for at in line.completed if at.time in completed)
+        stats = [stat for commit in line.commits(runs) for _, stat, _ in commit.files()]
         return CompactionReport(
             plain(self.dest), tuple(scheduled), tuple(completed), tuple(sorted(line.compactions())), file_groups=len(stats),
             logs=sum(stat.total_log_files_compacted for stat in stats), read=sum(stat.total_log_size_compacted for stat in stats),

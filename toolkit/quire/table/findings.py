@@ -7,8 +7,7 @@ meanwhile is never taken for a leftover.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from quire.table.format import archive, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
-from quire.table.timeline import CLEAN, COMPACTION, PARALLEL, Timeline
+from quire.table.timeline import CLEAN, COMPACTION, Timeline
 
 SHOWN = 5  # names of a finding
 PATIENCE = dt.timedelta(hours=1)  # after which a write that has not ended may be one of a program that died
@@ -31,6 +30,7 @@ WAITS = dt.timedelta(hours=24)  # after which a plan or a clean should have been
 LONG = 1_000  # writes on a timeline, which every reader lists
 
 File = tuple[str, BaseFile | LogFile, Entry]
+Group = tuple[str, str]  # the partition and the id of a file group
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,33 @@ class Finding:
     names: tuple[str, ...] = ()
 
 
+@dataclass
+class Said:
+    """The parts that are kept of the completed writes, which are read one after the other.
+
+    errors     those that nobody can read
+    replaced   (partition, file group) → the instant at which another took its place
+    counts     (partition, file group) → the files of its newest slice, and the size of the base file; of logs 0
+    named      base files that are there, and that a write names
+    """
+
+    errors: dict[Instant, FormatError] = field(default_factory=dict)
+    replaced: dict[Group, str] = field(default_factory=dict)
+    counts: dict[Group, dict[str, int]] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+
+    def take(self, instant: Instant, commit: CommitMetadata, there: Set[str]) -> None:
+        """Keep what one says; `there`: the base files that are there."""
+        self.replaced |= {(partition, group): instant.time for partition, ids in commit.replaced.items() for group in ids}
+        for partition, stat, file in commit.files():
+            key, name, base = (partition, file.file_id), str(stat.path), isinstance(file, BaseFile)
+            if base:
+                self.counts[key] = {}
+            self.counts.setdefault(key, {})[name] = stat.file_size_in_bytes if base else 0
+            if name in there:
+                self.named.add(name)
+
+
 @dataclass(frozen=True)
 class Seen:
     """A table at one look; `before`: its timeline before its files were listed, `line`: after that."""
@@ -71,8 +98,18 @@ class Seen:
         return plain(self.store.url)
 
     @once
-    def read(self) -> list[CommitMetadata | FormatError]:
-        """The contents of the completed writes, or what is wrong with each, in their order."""
+    def said(self) -> Said:
+        """The words of the completed writes that the looks need."""
+        said, there = Said(), {entry.name for _, file, entry in self.files if isinstance(file, BaseFile)}
+        for instant, content in self.contents(self.line.completed):
+            if isinstance(content, FormatError):
+                said.errors[instant] = content
+            else:
+                said.take(instant, content, there)
+        return said
+
+    def contents(self, instants: Sequence[Instant]) -> Iterator[tuple[Instant, CommitMetadata | FormatError]]:
+        """The contents of completed writes, or what is wrong with each, in their order."""
 
         def content(instant: Instant) -> CommitMetadata | FormatError:
             try:
@@ -82,20 +119,7 @@ class Seen:
             except NotFoundError:
                 return CommitMetadata()  # archived, or taken back, since
 
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            return list(pool.map(content, self.line.completed))
-
-    @once
-    def commits(self) -> dict[Instant, CommitMetadata]:
-        """Those that can be read."""
-        pairs = zip(self.line.completed, self.read, strict=True)
-        return {instant: content for instant, content in pairs if isinstance(content, CommitMetadata)}
-
-    @once
-    def replaced(self) -> dict[tuple[str, str], str]:
-        """(partition, file group) → the instant at which another took its place."""
-        ends = ((instant.time, commit.replaced) for instant, commit in self.commits.items())
-        return {(partition, group): time for time, groups in ends for partition, ids in groups.items() for group in ids}
+        return zip(instants, timeline.ahead(content, instants), strict=True)
 
     @once
     def waiting(self) -> dict[str, str]:
@@ -117,12 +141,13 @@ class Seen:
         if archiving(self.store, self.now):
             return []
         then, now, compactions = self.before.holds(), self.line.holds(), self.line.compactions()
+        replaced = self.said.replaced
         return [
             (file, entry)
             for folder, file, entry in self.files
             if not (now(file.instant) or then(file.instant) or file.instant in self.begun or file.instant in self.waiting)
             and not (isinstance(file, LogFile) and file.instant in compactions)
-            and (folder, file.file_id) not in self.replaced
+            and (folder, file.file_id) not in replaced
         ]
 
     def age(self, instant: str) -> dt.timedelta:
@@ -163,9 +188,7 @@ def _told(kind: str, what: str, mend: str, said: Iterable[str]) -> Finding:
 # --------------------------------------------------------------------------------------------------------------- rows that may be wrong
 def _instants(seen: Seen) -> Iterator[Finding]:
     """Completed writes that nobody can read."""
-    for instant, error in zip(seen.line.completed, seen.read, strict=True):
-        if not isinstance(error, FormatError):
-            continue
+    for instant, error in seen.said.errors.items():
         name = f"{seen.line.folder}/{instant.name}"
         entry = seen.store.stat(name)
         empty = entry is not None and not entry.size
@@ -180,14 +203,7 @@ def _instants(seen: Seen) -> Iterator[Finding]:
 def _missing(seen: Seen) -> Iterator[Finding]:
     """Files that hold rows now, by the commits that wrote them, and are not there, or are not whole."""
     there = {entry.name: entry for *_, entry in seen.files}
-    counts = dict[tuple[str, str], dict[str, int]]()
-    for commit in seen.commits.values():
-        for partition, stat, file in commit.files():
-            key = (partition, file.file_id)
-            if isinstance(file, BaseFile):
-                counts[key] = {}
-            counts.setdefault(key, {})[str(stat.path)] = stat.file_size_in_bytes if isinstance(file, BaseFile) else 0
-    wanted = {name: size for key, files in counts.items() if key not in seen.replaced for name, size in files.items()}
+    wanted = {name: size for key, files in seen.said.counts.items() if key not in seen.said.replaced for name, size in files.items()}
     if gone := [name for name in wanted if name not in there and seen.store.stat(name) is None]:
         yield _told(
             "missing files", "commits name files that are gone, with their rows",
@@ -199,9 +215,8 @@ def _missing(seen: Seen) -> Iterator[Finding]:
 
 def _unnamed(seen: Seen) -> Iterator[Finding]:
     """Base files of a completed write that does not name them: every reader takes their rows in."""
-    commits = {instant.time: commit for instant, commit in seen.commits.items()}
-    named = {str(stat.path) for commit in commits.values() for _, stat, _ in commit.files()}
-    beside = [e for _, file, e in seen.files if isinstance(file, BaseFile) and file.instant in commits and e.name not in named]
+    known = {instant.time for instant in seen.line.completed if instant not in seen.said.errors}
+    beside = [e for _, file, e in seen.files if isinstance(file, BaseFile) and file.instant in known and e.name not in seen.said.named]
     if beside:
         yield _of(
             "files beside their commit", "a try that failed has left files that their commit does not name, and readers take their rows in",
@@ -214,10 +229,13 @@ def _lost(seen: Seen) -> Iterator[Finding]:
     known = {instant for instant, *_ in seen.log.instant_rows()} if seen.log else set()
     told = [e for e in seen.log.since(seen.log.merged) if isinstance(e, Foreign)] if seen.log else []
     mine = seen.log and seen.has.timeline == seen.has.written
-    new = {i: commit for i, commit in seen.commits.items() if i.time not in known} if mine else {}
-    found = {each for entry in told for each in entry.lost}
+    new = [each for each in seen.line.completed if each.time not in known and each not in seen.said.errors] if mine else []
+    found, look = {each for entry in told for each in entry.lost}, lost.Lost(seen.line, new, {})
     with suppress(FormatError):  # of an instant that nobody can read, which is told by itself
-        found.update(lost.updates(seen.line, new, {}))
+        for instant, commit in seen.contents(new):
+            if isinstance(commit, CommitMetadata):
+                look.take(instant, commit)
+        found.update(look.updates())
     for each in sorted(found, key=lambda each: (each.lost, each.by)):
         yield Finding(
             "lost update", f"{each.by} was built without the updates of {each.lost}, as two programs wrote at once",

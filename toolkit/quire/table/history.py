@@ -318,9 +318,7 @@ class _Reader:
     def operations(self, instants: set[str]) -> dict[str, str]:
         """Instant → the operation of its commit, where that is on the timeline and says it."""
         known = [self._writes[instant] for instant in sorted(instants) if instant in self._writes]
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            commits = list(pool.map(self.line.commit, known))
-        pairs = zip(known, commits, strict=True)
+        pairs = zip(known, self.line.commits(known), strict=True)
         return {each.time: commit.operation_type.lower() for each, commit in pairs if commit.operation_type}
 
 

@@ -7,14 +7,16 @@ what its plan names. Source: docs/protocol.md, section 10.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from quire.commit.entries import LostUpdate
 from quire.errors import FormatError, NotFoundError
+from quire.storage import Entry
 from quire.storage.once import once
 from quire.table import file_groups
 from quire.table.format import clustering, compaction, log_file, names
@@ -25,60 +27,16 @@ from quire.table.timeline import Timeline
 _ROWS = (log_file.AVRO, log_file.HFILE, log_file.PARQUET, log_file.DELETES)  # kinds of blocks that change rows
 
 Made = Mapping[Instant, CommitMetadata]
+Key = tuple[str, str]  # the partition and the id of a file group
 
 
-def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
-    """The updates that another program has lost, or that it has hidden.
+@dataclass(frozen=True)
+class _Clustered:
+    """A file group that another program's clustering has ended, and the names of the files that it has read; None: no plan tells these."""
 
-    new       instants of other programs of which the log does not know yet, with what they say
-    waiting   those of ours that are committed, and are still to appear
-    """
-    writes = {(partition, stat.file_id, instant.time) for instant, commit in new.items() for partition, stat, _ in commit.files()}
-    touched = {(partition, group) for partition, group, _ in writes}
-    if not touched:
-        return []
-    groups = file_groups.everything(line.store, line)
-    ends = line.ends(file_groups.logged(groups.values())) | {instant.time: instant.ended for instant in waiting if instant.ended}
-    looks = _Look(line, new, waiting, ends)
-    ours = {names.path(folder, file.name): (folder, file) for commit in waiting.values() for folder, _, file in commit.files()}
-
-    def files_of(partition: str, group: str) -> dict[str, BaseFile | LogFile]:
-        there = {names.path(partition, file.name): file for file, _ in groups.get((partition, group), ())}
-        return there | {name: file for name, (folder, file) in ours.items() if (folder, file.file_id) == (partition, group)}
-
-    found = Counter[tuple[str, str]]()
-    for partition, group in touched:
-        there = files_of(partition, group)
-        found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})
-    for by, partition, group, read in _clustered(line, new):
-        found.update((at, by) for at in looks.not_read(files_of(partition, group), by, read))
-    # A write of ours that replaces file groups has read none of what the log does not know yet.
-    theirs, ended = {instant.time for instant in new}, _ended(line, waiting)
-    found.update((at, by) for folder, group, at in writes if (by := ended.get((folder, group), "")) and by not in theirs)
-    return [LostUpdate(lost, by, count) for (lost, by), count in sorted(found.items())]
-
-
-def _ended(line: Timeline, waiting: Made) -> dict[tuple[str, str], str]:
-    """(partition, file group) → the instant that has replaced it, or will."""
-    coming = {(folder, group): at.time for at, commit in waiting.items() for folder, ids in commit.replaced.items() for group in ids}
-    return {**line.replaced, **coming}
-
-
-def _clustered(line: Timeline, new: Made) -> Iterator[tuple[str, str, str, frozenset[str] | None]]:
-    """The file groups that other programs' clusterings have ended: instant, partition, id, and the names of the files that were read.
-
-    None: no plan tells these.
-    """
-    for at, commit in new.items():
-        if not commit.replaced or (commit.operation_type or "").upper() != "CLUSTER":
-            continue
-        plan = dict[tuple[str, str], frozenset[str]]()
-        for action in ("replacecommit", "clustering"):  # before layout 2, and in it
-            name = f"{line.folder}/{Instant(at.time, action, 'requested').name}"
-            with suppress(NotFoundError, FormatError):
-                plan |= clustering.slices(line.store.get(name), f"{line.store.url}/{name}") or {}
-        for partition, ids in commit.replaced.items():
-            yield from ((at.time, partition, group, plan.get((partition, group))) for group in ids)
+    by: str
+    key: Key
+    read: frozenset[str] | None
 
 
 def hidden_by_plan(line: Timeline, at: str, files: Iterable[tuple[str, BaseFile | LogFile]]) -> list[str]:
@@ -118,93 +76,142 @@ def _instants_of(line: Timeline, name: str) -> set[str]:
     return {block.instant for block in blocks if block.kind in _ROWS and holds(block.instant)}
 
 
-@dataclass
-class _Look:
-    """One look at a timeline: (what is lost, by which instant), of a file group."""
+class Lost:
+    """The updates that another program has lost, or that it has hidden, by its commits one after the other.
 
-    line: Timeline
-    new: Made
-    waiting: Made
-    ends: Mapping[str, str]  # instant → when it ended, where the timeline says it: from then on a log belongs to a slice
-    plans: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    new       the instants of other programs of which the log does not know yet: each is given to `take`, which keeps little of it
+    waiting   those of ours that are committed, and are still to appear, with what they will say
+    """
+
+    def __init__(self, line: Timeline, new: Iterable[Instant], waiting: Made) -> None:
+        self.line, self.waiting = line, waiting
+        self._told, self._written = frozenset(instant.time for instant in new), set[Key]()
+        self._found, self._clustered = Counter[tuple[str, str]](), list[_Clustered]()
+        self._compacted = dict[str, bool | None]()  # of the new ones those alone that are compactions
+        self._plans = dict[str, frozenset[str] | None]()
+
+    def take(self, instant: Instant, commit: CommitMetadata) -> None:
+        """Look at a new commit; what it says is not kept."""
+        built_on = dict[Key, set[str | None]]()
+        for partition, stat, _ in commit.files():
+            built_on.setdefault((partition, stat.file_id), set()).add(stat.prev_commit)
+        self._written.update(built_on)
+        if commit.compacted:
+            self._compacted[instant.time] = True
+        for key, instants in built_on.items():
+            # A write of ours that replaces file groups has read none of what the log does not know yet.
+            by = self._ending.get(key) or self.line.replaced.get(key)
+            if by and by not in self._told:
+                self._found[instant.time, by] += 1
+            self._built(key, instant.time, instants)
+        if commit.replaced and (commit.operation_type or "").upper() == "CLUSTER":
+            self._keep_clustered(instant.time, commit.replaced)
+
+    def updates(self) -> list[LostUpdate]:
+        """All that is lost, once each new commit was taken."""
+        self._after_ours()
+        for key in self._written:
+            self._found.update(self._hidden_logs(key, self._there(key)))
+        for each in self._clustered:
+            self._found.update((at, each.by) for at in self._not_read(self._there(each.key), each.by, each.read))
+        return [LostUpdate(lost, by, count) for (lost, by), count in sorted(self._found.items())]
+
+    # ------------------------------------------------------------------------------------------------------ what lies in the table
+    @once
+    def _groups(self) -> dict[Key, list[tuple[BaseFile | LogFile, Entry]]]:
+        return file_groups.everything(self.line.store, self.line)
 
     @once
-    def told(self) -> frozenset[str]:
-        """The instants of which nobody has told yet."""
-        return frozenset(instant.time for instant in self.new)
-
-    @once
-    def commits(self) -> dict[str, CommitMetadata]:
-        """The content of instants, as far as it was read."""
-        return {instant.time: commit for made in (self.new, self.waiting) for instant, commit in made.items()}
-
-    @once
-    def actions(self) -> dict[str, Instant]:
-        return {instant.time: instant for instant in (*self.line.completed, *self.waiting)}
-
-    def base_files(self, group: str, there: Mapping[str, BaseFile | LogFile]) -> Iterator[tuple[str, str]]:
-        """Base files on which the next one was not built."""
-        for before, after in pairwise(_begun(there)):
-            if not self.told & {before, after}:
-                continue
-            commit = self._commit(after)
-            stats = (stat for _, stat, _ in commit.files()) if commit else ()
-            built_on = {stat.prev_commit for stat in stats if stat.file_id == group}
-            if built_on and all(each and each.isdigit() and each < before for each in built_on):
-                yield before, after
-
-    def _commit(self, at: str) -> CommitMetadata | None:
-        """The content of an instant; None: it is not on the timeline."""
-        if at not in self.commits and at in self.actions:
-            self.commits[at] = self.line.commit(self.actions[at])
-        return self.commits.get(at)
-
-    def logs(self, partition: str, group: str, there: Mapping[str, BaseFile | LogFile]) -> Iterator[tuple[str, str]]:
-        """Logs of a slice that is not the newest any more, and whose rows no later base file has."""
-        begins = _begun(there)
-        asked = self._compacting.get((partition, group), "")
-        for name, log in there.items():
-            if not isinstance(log, LogFile):
-                continue
-            since = self.ends.get(log.instant, log.instant)
-            after = next((each for each in sorted({*begins, asked} - {""}) if each > since), "")
-            if after and not self._merged(after, name):
-                changed = self._changed_at(name)
-                yield from ((at, after) for at in changed if at != after and self.told & {at, after})
-
-    def not_read(self, there: Mapping[str, BaseFile | LogFile], by: str, read: frozenset[str] | None) -> set[str]:
-        """The instants whose rows are in files of a group that a clustering has ended, and that it has not read.
-
-        It reads nothing that is later than itself: its instant was drawn when its plan was laid.
-        """
-        bases = map(names.base_file, read) if read is not None else there.values()
-        begins = [file.instant for file in bases if isinstance(file, BaseFile) and file.instant < by]
-        since, found = max(begins, default=""), set[str]()
-        for name, file in there.items():
-            if isinstance(file, BaseFile):
-                commit = self._commit(file.instant) if file.instant > since else None
-                changed: Iterable[str] = (file.instant,) if commit and not commit.compacted else ()  # a compaction changes no row
-            else:
-                changed = self._changed_at(name) if self.ends.get(file.instant, file.instant) >= since else ()
-            unread = read is not None and file.name not in read
-            found.update(at for at in changed if at != by and (unread or at > by))
+    def _coming(self) -> dict[Key, dict[str, BaseFile | LogFile]]:
+        """The files that are still to appear, by their file groups and names."""
+        found = dict[Key, dict[str, BaseFile | LogFile]]()
+        for commit in self.waiting.values():
+            for folder, _, file in commit.files():
+                found.setdefault((folder, file.file_id), {})[names.path(folder, file.name)] = file
         return found
 
+    def _there(self, key: Key) -> dict[str, BaseFile | LogFile]:
+        """The files of a file group, by their names."""
+        return {names.path(key[0], file.name): file for file, _ in self._groups.get(key, ())} | self._coming.get(key, {})
+
     @once
-    def _compacting(self) -> Mapping[tuple[str, str], str]:
+    def _begins(self) -> dict[Key, list[str]]:
+        """The instants of the base files of each file group, in their order."""
+        there = ((key, self._there(key).values()) for key in self._groups.keys() | self._coming.keys())
+        return {key: sorted(file.instant for file in files if isinstance(file, BaseFile)) for key, files in there}
+
+    @once
+    def _ends(self) -> dict[str, str]:
+        """Instant of a log → when it ended, where the timeline says it: from then on a log belongs to a slice."""
+        ends = self.line.ends(file_groups.logged(self._groups.values()))
+        return ends | {instant.time: instant.ended for instant in self.waiting if instant.ended}
+
+    @once
+    def _ending(self) -> dict[Key, str]:
+        """(partition, file group) → the instant of ours that will replace it."""
+        return {(folder, group): at.time for at, commit in self.waiting.items() for folder, ids in commit.replaced.items() for group in ids}
+
+    @once
+    def _instants(self) -> dict[str, Instant]:
+        return {instant.time: instant for instant in (*self.line.completed, *self.waiting)}
+
+    @once
+    def _compacting(self) -> Mapping[Key, str]:
         with suppress(FormatError):  # a damaged plan is told by whoever needs it
             return self.line.compacting()
         return {}
 
+    # ------------------------------------------------------------------------------------------------------------------ base files
+    def _built(self, key: Key, after: str, built_on: Collection[str | None]) -> None:
+        """Count a base file that was not built on the one before it; `built_on`: the instants that its commit names for its file group."""
+        begins = self._begins.get(key, [])
+        i = bisect_left(begins, after)
+        if not 0 < i < len(begins) or begins[i] != after:
+            return
+        before = begins[i - 1]
+        if self._told & {before, after} and built_on and all(each and each.isdigit() and each < before for each in built_on):
+            self._found[before, after] += 1
+
+    def _after_ours(self) -> None:
+        """The same of the base files of commits that are not new, and that follow new ones."""
+        follow = dict[str, list[Key]]()
+        for key in self._written:
+            for before, after in pairwise(self._begins.get(key, [])):
+                if before in self._told and after not in self._told:
+                    follow.setdefault(after, []).append(key)
+        known = [instant for time in sorted(follow) if (instant := self._instants.get(time))]
+        for instant, commit in self._contents(known):
+            for key in follow[instant.time]:
+                self._built(key, instant.time, {stat.prev_commit for _, stat, _ in commit.files() if stat.file_id == key[1]})
+
+    def _contents(self, instants: Sequence[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
+        """The contents of commits that are not new."""
+        yield from ((instant, self.waiting[instant]) for instant in instants if instant in self.waiting)
+        written = [instant for instant in instants if instant not in self.waiting]
+        yield from zip(written, self.line.commits(written), strict=True)
+
+    # ------------------------------------------------------------------------------------------------------------------------ logs
+    def _hidden_logs(self, key: Key, there: Mapping[str, BaseFile | LogFile]) -> Iterator[tuple[str, str]]:
+        """Logs of a slice that is not the newest any more, and whose rows no later base file has."""
+        asked, begins = self._compacting.get(key, ""), self._begins.get(key, [])
+        for name, log in there.items():
+            if not isinstance(log, LogFile):
+                continue
+            since = self._ends.get(log.instant, log.instant)
+            after = next((each for each in sorted({*begins, asked} - {""}) if each > since), "")
+            if after and not self._merged(after, name):
+                changed = self._changed_at(name)
+                yield from ((at, after) for at in changed if at != after and self._told & {at, after})
+
     def _merged(self, after: str, name: str) -> bool:
         """Whether the base file of an instant has what a log says, or nobody can tell any more."""
-        if after not in self.plans:
-            self.plans[after] = self._named(after)
-        named = self.plans[after]
+        if after not in self._plans:
+            self._plans[after] = self._named(after)
+        named = self._plans[after]
         if named is not None:
             return name in named
         # A writer that has no plan writes only base files anew that have no logs.
-        return after not in self.actions or self.actions[after].action != "deltacommit"
+        return after not in self._instants or self._instants[after].action != "deltacommit"
 
     def _named(self, after: str) -> frozenset[str] | None:
         """The logs that the plan of a compaction names; None: there is none that can be read."""
@@ -230,7 +237,40 @@ class _Look:
         except FormatError:
             return ()  # whoever reads that slice is told
 
+    # ----------------------------------------------------------------------------------------------------------------- clusterings
+    def _keep_clustered(self, by: str, replaced: Mapping[str, Sequence[str]]) -> None:
+        """Keep what a clustering has read, as its plan says, of file groups of which something is there."""
+        plan = dict[Key, frozenset[str]]()
+        for action in ("replacecommit", "clustering"):  # before layout 2, and in it
+            name = f"{self.line.folder}/{Instant(by, action, 'requested').name}"
+            with suppress(NotFoundError, FormatError):
+                plan |= clustering.slices(self.line.store.get(name), f"{self.line.store.url}/{name}") or {}
+        keys = ((partition, group) for partition, ids in replaced.items() for group in ids)
+        self._clustered.extend(_Clustered(by, key, plan.get(key)) for key in keys if self._there(key))
 
-def _begun(there: Mapping[str, BaseFile | LogFile]) -> list[str]:
-    """The instants of the base files, in their order."""
-    return sorted(file.instant for file in there.values() if isinstance(file, BaseFile))
+    def _not_read(self, there: Mapping[str, BaseFile | LogFile], by: str, read: frozenset[str] | None) -> set[str]:
+        """The instants whose rows are in files of a group that a clustering has ended, and that it has not read.
+
+        It reads nothing that is later than itself: its instant was drawn when its plan was laid.
+        """
+        bases = map(names.base_file, read) if read is not None else there.values()
+        begins = [file.instant for file in bases if isinstance(file, BaseFile) and file.instant < by]
+        since, found = max(begins, default=""), set[str]()
+        for name, file in there.items():
+            if isinstance(file, BaseFile):
+                # A compaction changes no row.
+                changed: Iterable[str] = (file.instant,) if file.instant > since and self._compacts(file.instant) is False else ()
+            else:
+                changed = self._changed_at(name) if self._ends.get(file.instant, file.instant) >= since else ()
+            unread = read is not None and file.name not in read
+            found.update(at for at in changed if at != by and (unread or at > by))
+        return found
+
+    def _compacts(self, at: str) -> bool | None:
+        """Whether a commit is a compaction; None: it is not on the timeline."""
+        if at in self._told:
+            return at in self._compacted
+        if at not in self._compacted:
+            instant = self._instants.get(at)
+            self._compacted[at] = next(commit.compacted for _, commit in self._contents([instant])) if instant else None
+        return self._compacted[at]

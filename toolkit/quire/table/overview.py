@@ -125,19 +125,17 @@ def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview
 def rows_in(line: Timeline, slices: Sequence[Slice]) -> list[int | None]:
     """How many rows each slice has; None where its commit has been archived, or logs change it."""
     wanted = {one.instant for one in slices}
-    return counted(slices, commits_of(line, [instant for instant in line.completed if instant.time in wanted]))
+    return totals(line, slices, [instant for instant in line.completed if instant.time in wanted])[0]
 
 
-def counted(slices: Sequence[Slice], commits: Sequence[CommitMetadata]) -> list[int | None]:
-    """How many rows each slice has, by the commits that wrote them."""
-    counts = {stat.path: stat.num_writes for commit in commits for _, stat, _ in commit.files()}
-    return [None if one.logs else counts.get(one.name) for one in slices]
-
-
-def changed_by(line: Timeline, commits: Sequence[CommitMetadata]) -> tuple[int, int]:
-    """The bytes that the completed writes, whose contents are given, have written, and the rows inserted, updated and deleted by them."""
-    said = [_row(instant, commit) for instant, commit in zip(line.completed, commits, strict=True)]
-    return sum(row["bytes"] for row in said), sum(row[word] for row in said for word in _WORDS)
+def totals(line: Timeline, slices: Sequence[Slice], writes: Sequence[Instant]) -> tuple[list[int | None], int, int]:
+    """How many rows each slice has, by those of some completed writes that wrote it; the bytes and the rows that all of these wrote."""
+    there, counts, written, changed = {one.name for one in slices}, dict[str | None, int](), 0, 0
+    for instant, commit in zip(writes, line.commits(writes), strict=True):
+        counts |= {stat.path: stat.num_writes for _, stat, _ in commit.files() if stat.path in there}
+        row = _row(instant, commit)
+        written, changed = written + row["bytes"], changed + sum(row[word] for word in _WORDS)
+    return [None if one.logs else counts.get(one.name) for one in slices], written, changed
 
 
 def partitions(table: Table, options: Mapping[str, Any] | None, named: Sequence[Any]) -> pd.DataFrame:
@@ -196,10 +194,10 @@ def every(line: Timeline) -> list[Instant]:
 def told(line: Timeline, chosen: Sequence[Instant]) -> list[dict[str, Any]]:
     """Some instants with their numbers; one request for each write and clean."""
     done = [instant for instant in chosen if instant.state == "completed" and instant.action in WRITES]
-    commits = dict(zip(done, commits_of(line, done), strict=True))
+    rows = {each: _row(each, commit) for each, commit in zip(done, line.commits(done), strict=True)}
     with ThreadPoolExecutor(PARALLEL) as pool:
         cleaned = pool.map(lambda each: _clean(line, each), (each for each in chosen if each.action == CLEAN))
-        return [next(cleaned) if each.action == CLEAN else _row(each, commits.get(each)) for each in chosen]
+        return [next(cleaned) if each.action == CLEAN else rows.get(each) or _row(each, None) for each in chosen]
 
 
 def _clean(line: Timeline, instant: Instant) -> dict[str, Any]:
@@ -226,9 +224,3 @@ def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
         **counts,
         "deleted_files": None,
     }
-
-
-def commits_of(line: Timeline, wanted: Sequence[Instant]) -> list[CommitMetadata]:
-    """The contents of completed writes, by one request each."""
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        return list(pool.map(line.commit, wanted))

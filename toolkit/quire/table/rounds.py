@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ from quire.table.format import commits, names, schema
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import NEWER, VERSION, TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
-from quire.table.timeline import CLEAN, PARALLEL, SAVEPOINT, Timeline
+from quire.table.timeline import CLEAN, SAVEPOINT, Timeline
 from quire.table.write.commit import COMPACT
 
 _MOVED = f"{names.FOLDER}/timeline"  # where instants are once another program has upgraded the table
@@ -147,10 +146,9 @@ def unknown(log: Log) -> Foreign | None:
     gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))
     if not new and not gone:
         return None
-    groups, partitions = set[str](), set[str]()
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        made = dict(zip(new, pool.map(line.commit, new), strict=True))
-    for content in made.values():
+    groups, partitions, seen = set[str](), set[str](), lost.Lost(line, new, _waiting(log))
+    for instant, content in zip(new, line.commits(new), strict=True):
+        seen.take(instant, content)
         for partition, stat, _ in content.files():
             # Statistics do not tell what was inserted for certain: a rewritten file may have taken in new keys.
             groups.add(stat.file_id)
@@ -162,7 +160,7 @@ def unknown(log: Log) -> Foreign | None:
         partitions |= _partitions(commit.tasks[-1])  # and have keys again that it had deleted
     return Foreign(
         instants=tuple(instant.time for instant in new), undone=tuple(commit.job for commit in gone), groups=tuple(sorted(groups)),
-        inserts=tuple(sorted(partitions)), lost=tuple(lost.updates(line, made, _waiting(log))), time=protocol.now(),
+        inserts=tuple(sorted(partitions)), lost=tuple(seen.updates()), time=protocol.now(),
         ended=max((instant.ended for instant in new), default=""),
     )  # fmt: skip
 

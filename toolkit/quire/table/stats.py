@@ -10,7 +10,7 @@ from quire import display
 from quire.arguments import format_size
 from quire.errors import printable
 from quire.table import file_groups, retention, settings
-from quire.table.overview import changed_by, commits_of, counted
+from quire.table.overview import totals
 from quire.table.retention import Keep
 from quire.table.write.targets import SMALL
 
@@ -112,8 +112,8 @@ def stats(store: Store, line: Timeline, dest: str) -> TableStats:
     import pandas as pd
 
     slices = file_groups.newest(store, line, logs=True)
-    commits, small = commits_of(line, line.completed), SMALL * settings.read(store).target
-    counts = counted(slices, commits)
+    small = SMALL * settings.read(store).target
+    counts, written, changed = totals(line, slices, line.completed)
     parts = dict[str, dict[str, Any]]()
     for one, rows in zip(slices, counts, strict=True):
         part = parts.setdefault(one.partition, dict.fromkeys(_COLUMNS, 0) | {"partition": one.partition})
@@ -127,7 +127,7 @@ def stats(store: Store, line: Timeline, dest: str) -> TableStats:
     for part in parts.values():
         part["times_mean"] = (part["bytes"] + part["log_bytes"]) / mean if mean else 1.0
     frame = pd.DataFrame(list(parts.values()), columns=_COLUMNS).astype({"rows": "Int64", "times_mean": "float64"})
-    old, (written, changed) = retention.dead(store, line, Keep(since=_LATEST), ()), changed_by(line, commits)
+    old = retention.dead(store, line, Keep(since=_LATEST), ())
     total = {name: int(frame[name].sum()) for name in ("files", "bytes", "small_files", "logs", "log_bytes")}
     known = None if None in counts else sum(filter(None, counts))
     return TableStats(

@@ -20,7 +20,7 @@ from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.format.rollbacks import TakenBack
 from quire.table.rounds import CLUSTER, ROLLBACK, Round
-from quire.table.timeline import COMPACTION, PARALLEL, REPLACE, Timeline
+from quire.table.timeline import COMPACTION, REPLACE, Timeline
 from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.commit import COMPACT
@@ -101,10 +101,9 @@ def _one(line: Timeline, instant: str, url: str) -> list[Instant]:
         raise RefusedError(f"{instant} of {url} is a {word}, which has changed no row: there is nothing to roll back. {instead}")
     where = {*said.partition_to_write_stats, *said.replaced}
     later = [each for each in line.completed if each.time > instant]
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        for each, other in zip(later, pool.map(line.commit, later), strict=True):
-            if shared := where & {*other.partition_to_write_stats, *other.replaced}:
-                raise RefusedError(f"{each.time} of {url} was written after {instant}, into {min(shared)!r}, too. {instead}")
+    for each, other in zip(later, line.commits(later), strict=True):
+        if shared := where & {*other.partition_to_write_stats, *other.replaced}:
+            raise RefusedError(f"{each.time} of {url} was written after {instant}, into {min(shared)!r}, too. {instead}")
     if plans := sorted(plan for (partition, _), plan in line.compacting().items() if partition in where and plan > instant):
         raise RefusedError(f"the compaction {plans[0]} of {url} is pending, and its plan names files of {instant}. {instead}")
     if not before:
@@ -140,10 +139,9 @@ def _files(line: Timeline, writes: Sequence[Instant], plans: Iterable[str]) -> d
     """Instant → partition → the files that go with it."""
     store, found = line.store, dict[str, dict[str, set[str]]]()
     going = {each.time for each in writes} | set(plans)
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        for each, said in zip(writes, pool.map(line.commit, writes), strict=True):
-            for partition, _, file in said.files():
-                found.setdefault(each.time, {}).setdefault(partition, set()).add(file.name)
+    for each, said in zip(writes, line.commits(writes), strict=True):
+        for partition, _, file in said.files():
+            found.setdefault(each.time, {}).setdefault(partition, set()).add(file.name)
     there, named = set[str](), {names.path(p, n) for files in found.values() for p, some in files.items() for n in some}
     for partition, file, entry in file_groups.files(store):
         there.add(entry.name)
@@ -163,13 +161,12 @@ def _check_logs(line: Timeline, going: set[str], found: dict[str, dict[str, set[
     if not logs:
         return
     staying = [each for each in line.completed if each.time not in going and each.action == "deltacommit"]
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        for each, said in zip(staying, pool.map(line.commit, staying), strict=True):
-            if shared := logs & {stat.path or "" for _, stat, _ in said.files()}:
-                raise RefusedError(
-                    f"{line.store.url}/{min(shared)} holds rows of {each.time}, too, which stays: another program has appended to it. "
-                    "Let Hudi roll back what it has written. Nothing was changed."
-                )
+    for each, said in zip(staying, line.commits(staying), strict=True):
+        if shared := logs & {stat.path or "" for _, stat, _ in said.files()}:
+            raise RefusedError(
+                f"{line.store.url}/{min(shared)} holds rows of {each.time}, too, which stays: another program has appended to it. "
+                "Let Hudi roll back what it has written. Nothing was changed."
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------------- publication

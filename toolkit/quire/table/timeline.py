@@ -6,9 +6,11 @@ Source: Hudi's timeline: one object for each state of an instant, directly in `.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Store
@@ -25,6 +27,7 @@ LOOKS = 3  # at a timeline that is archived meanwhile
 COMPACTION, CLEAN, SAVEPOINT, CLUSTERING = "compaction", "clean", "savepoint", "clustering"
 REPLACE = "replacecommit"  # brings files, and ends file groups
 WRITES = names.WRITES
+A, B = TypeVar("A"), TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -123,18 +126,32 @@ class Timeline:
         decode = commits.decode if self.folder == FOLDER else commits.decode_avro
         return decode(self.store.get(name), f"{self.store.url}/{name}")
 
+    def commits(self, instants: Iterable[Instant]) -> Iterator[CommitMetadata]:
+        """The contents of completed writes, in their order; only a few are held at once, however many there are."""
+        return ahead(self.commit, instants)
+
     @once
     def replaced(self) -> dict[tuple[str, str], str]:
         """(partition, file group) → the instant at which another took its place."""
         ended = [i for i in self.completed if i.action == REPLACE]
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            found = list(pool.map(self.commit, ended))
-        ends = ((i.time, c.replaced) for i, c in zip(ended, found, strict=True))
+        ends = ((i.time, c.replaced) for i, c in zip(ended, self.commits(ended), strict=True))
         return {(partition, group): time for time, replaced in ends for partition, ids in replaced.items() for group in ids}
 
     def schema(self) -> str:
         """The Avro schema of the newest write that gives one; "": none does."""
         return next((text for i in reversed(self.completed) if (text := self.commit(i).schema)), "")
+
+
+def ahead(call: Callable[[A], B], given: Iterable[A]) -> Iterator[B]:
+    """`map` with a few calls at once, whose results are not held beyond these few, as those of a pool are."""
+    asked = deque[Future[B]]()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        for each in given:
+            asked.append(pool.submit(call, each))
+            if len(asked) == PARALLEL:
+                yield asked.popleft().result()
+        while asked:
+            yield asked.popleft().result()
 
 
 def read(store: Store, folder: str = FOLDER) -> Timeline:
