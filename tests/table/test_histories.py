@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import test_cdc_logs
@@ -27,13 +28,15 @@ from quire.commit import protocol
 from quire.coverage import checkpoint
 from quire.errors import RefusedError, StorageError
 from quire.table import file_groups, timeline
-from quire.table.format import cleaning, commits, config, names
+from quire.table.format import cleaning, commits, config, names, schema
 from quire.table.format.names import LogFile
 from quire.table.format.schema import META
 from quire.table.table import Table
 from sim.tables import beside
 
 DROP = "delete_partitions"
+WIDE = COLUMNS
+NARROW = WIDE.set(3, pa.field("fare", pa.float32()))
 _DONE = re.compile(r"\.hoodie/(?:timeline/)?([0-9]{17})(?:_[0-9]{17})?\.(commit|deltacommit|replacecommit)")
 MERGE_ON_READ, NINE, LOGS_OF_NINE = "merge_on_read", "version 9", "merge_on_read of version 9"
 KEYS = st.lists(
@@ -73,8 +76,12 @@ BACK = st.builds(
     Call, st.sampled_from(["rollback", "restore", "archive"]), KEYS, st.one_of(st.just(0), st.integers(1, 20)),
     st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
 )  # fmt: skip
+MORE = st.builds(
+    Call, st.sampled_from(["savepoint", "savepoint", "maintain", "widen"]), KEYS, st.one_of(st.just(0), st.integers(1, 40)),
+    st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
+)  # fmt: skip
 OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([]), st.just(0), st.just(""), st.just(""))
-CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLUSTERS, CLEANS, OTHERS, BACK, BACK]).flatmap(
+CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLUSTERS, CLEANS, OTHERS, BACK, BACK, MORE, MORE]).flatmap(
     lambda kind: kind
 )  # one_of takes equal ones for one
 TYPES = ["copy_on_write", MERGE_ON_READ, NINE, LOGS_OF_NINE]
@@ -184,6 +191,7 @@ class Story:
     nine: bool = False  # of version 9
     cdc: str | None = None  # the mode of Hudi's CDC logs
     told: set[str] = field(default_factory=set)  # instants whose CDC logs were compared
+    saved: set[str] = field(default_factory=set)  # instants that savepoints hold
 
     def count(self, what: str) -> None:
         self.said[what] = self.said.get(what, 0) + 1
@@ -289,27 +297,41 @@ class Story:
         if (call.operation == "compact" and self.known is None) or (call.operation == "cluster" and self.buckets):
             return
         self.count(call.operation)
-        if call.operation == "checkpoint":
-            self.as_user(lambda: checkpoint.write(LOCAL, self.world.dest, None, self.world.store(self.world.dest)))
-        elif call.operation == "roll back":
-            self.roll_back()
-        elif call.operation == "clean":
-            self.clean(call)
-        elif call.operation in ("rollback", "restore"):
-            self.take_back(call)
-        elif call.operation == "archive":
-            self.serve(call, lambda: self.table.archive(keep=1 + len(call.rows) % 3, progress=False))
-            self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
-        elif call.operation == "compact":
-            self.compact(call)
-        elif call.operation == "cluster":
-            self.cluster(call)
-        else:
-            self.write(f"batch {number}", call)
+        steps: dict[str, Callable[[Call], object]] = {
+            "checkpoint": lambda _: self.checkpoint(), "roll back": lambda _: self.roll_back(), "clean": self.clean,
+            "rollback": self.take_back, "restore": self.take_back, "compact": self.compact, "cluster": self.cluster,
+            "archive": self.archive, "savepoint": self.savepoint, "maintain": self.maintain,
+            "widen": lambda call: self.widen(f"batch {number}", call),
+        }  # fmt: skip
+        steps.get(call.operation, lambda call: self.write(f"batch {number}", call))(call)
         self.agree()
 
-    def write(self, batch: str, call: Call) -> None:
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of the frames that are written: the narrower ones, until the table has become wider."""
+        line = self.as_user(lambda: timeline.current(self.world.store(self.world.dest)))
+        text = self.as_user(line.schema)
+        return WIDE if text and schema.from_avro(text, "").field("fare").type == pa.float64() else NARROW
+
+    def checkpoint(self) -> None:
+        """The ledger's state at a version."""
+        self.as_user(lambda: checkpoint.write(LOCAL, self.world.dest, None, self.world.store(self.world.dest)))
+
+    def archive(self, call: Call) -> None:
+        """The oldest instants leave the timeline, which may die."""
+        self.serve(call, lambda: self.table.archive(keep=1 + len(call.rows) % 3, progress=False))
+        self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
+
+    def widen(self, batch: str, call: Call) -> None:
+        """An upsert of rows of a wider type, which may die."""
+        if self.known is not None:  # else its logs are of the narrower type
+            self.compact(replace(call, at=0))
+            self.agree()
+        self.write(batch, replace(call, operation="upsert"), WIDE)
+
+    def write(self, batch: str, call: Call, columns: pa.Schema | None = None) -> None:
         """A call that may die, and what its user does then."""
+        columns = columns or self.columns
         rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in call.rows]
         if call.operation == DROP:
             cities = {row["city"] for row in self.now.values()}
@@ -326,7 +348,7 @@ class Story:
         def work() -> Any:
             if call.operation == DROP:
                 return self.table.delete_partitions([{"city": row[1]} for row in rows], batch=batch, progress=False)
-            return getattr(self.table, call.operation)(frame(*rows), batch=batch, spark=LOCAL, progress=False)
+            return getattr(self.table, call.operation)(frame(*rows, schema=columns), batch=batch, spark=LOCAL, progress=False)
 
         how = "ambiguous" if call.how == "late" and self.world.disk else call.how  # a disk has no later
         dead = sim.Actor(f"dead {batch}", faults={call.at: how} if call.at else {})
@@ -380,6 +402,47 @@ class Story:
             if self.known is not None:
                 self.knew.setdefault(instant, self.known)
 
+    def savepoint(self, call: Call) -> None:
+        """The newest instant is held, or the oldest one that is held is not any more; the call may die."""
+        if not self.done():
+            return
+        frees, newest = min(self.saved) if len(call.rows) % 3 == 0 and self.saved else "", max(self.states)
+
+        def work() -> None:
+            if not frees:
+                assert self.table.savepoint() == newest
+            elif frees in self.held():
+                self.table.delete_savepoint(frees)
+
+        self.serve(call, work)
+        self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
+        found = self.as_user(self.held)
+        assert found in ([self.saved, self.saved - {frees}] if frees else [self.saved, self.saved | {newest}])
+        self.saved = found
+
+    def held(self) -> set[str]:
+        """The instants that savepoints hold."""
+        return set(self.table.savepoints()["instant"])
+
+    def maintain(self, call: Call) -> None:
+        """All that is due, which may die, and is done then: no row changes, and what is superseded and not held is gone."""
+
+        def work() -> Any:
+            return self.table.maintain(log_ratio=0.0, small_files=2, keep_for=0, keep=1 + len(call.rows) % 3, spark=LOCAL, progress=False)
+
+        if not self.done():
+            return
+        self.serve(call, work)
+        hindered = self.as_user(work).hindered
+        assert not hindered
+        self.known = self.known and self.known.compacted()
+        self.world.settle()
+        for instant in self.done():
+            self.states.setdefault(instant, self.now)
+            if self.known is not None:
+                self.knew.setdefault(instant, self.known)
+        self.gone = max(self.states)
+
     def clean(self, call: Call) -> None:
         """A clean that may die: no row changes, and older instants are read, or refused in one line."""
         self.serve(call, lambda: self.table.clean(versions=1 + len(call.rows) % 3, progress=False))
@@ -392,7 +455,7 @@ class Story:
         instants, refused = list(self.states), list[str]()
         if len(instants) < 2:
             return
-        newest = instants[-1]
+        newest, saved = instants[-1], max(self.saved, default="")
         to = instants[-2] if call.operation == "rollback" else instants[max(0, len(instants) - 2 - len(call.rows) % 3)]
 
         def work() -> None:
@@ -416,6 +479,7 @@ class Story:
         if ended is None or call.then == "again":
             self.as_user(work)
             assert self.seen() == (self.now if refused else then), (refused, self.world.told())
+        assert newest in self.done() or saved <= to, "a savepoint held it"
         self.count(f"{call.operation} refused" if refused else f"{call.operation} done")
         if newest not in self.done():
             self.now = then
@@ -443,6 +507,8 @@ class Story:
         if len(self.states) < 2 or list(self.states)[-2] < self.gone:
             return
         *_, before, newest = self.states
+        if newest in self.saved:
+            return
         self.world.settle()
         ((at, action),) = ((name, found[2]) for name in self.copied() if (found := _DONE.fullmatch(name)) and found[1] == newest)
         if self.known is not None and action == "commit":
@@ -476,9 +542,10 @@ class Story:
     def windows(self) -> None:
         """Each snapshot of the past is what it was, and the changes of each window lead from its first to its last."""
         if self.states:
+            assert self.saved <= self.states.keys()
             for instant, rows in self.states.items():
                 found = self.as_user(lambda instant=instant: self.read(instant))
-                assert found in ([rows] if instant >= self.gone else [rows, None])
+                assert found in ([rows] if instant >= self.gone or instant in self.saved else [rows, None])
             there = [instant for instant in self.states if instant >= self.gone]
             archived = self.as_user(lambda: timeline.current(self.world.store(self.world.dest))).archived
             test_changes.check(self.table, there if self.gone or archived else [test_changes.START, *there], self.as_user)
@@ -537,4 +604,5 @@ def test_many_histories_of_each_type_are_what_a_dictionary_says(tmp_path_factory
     often = ["upsert", "delete", "insert", "cluster", "clean", "roll back", "checkpoint", *(["compact"] if logs else ["CDC logs"])]
     often += [f"died: {then}" for then in ("again", "recover", "give up")] + ([] if logs or nine else ["Daft"])
     assert all(said.get(what, 0) >= most // 20 for what in often), said
-    assert all(said.get(what, 0) >= most // 200 for what in ("rollback done", "restore done", "archive")), said
+    seldom = ["rollback done", "restore done", "archive", "savepoint", "maintain", "widen"]
+    assert all(said.get(what, 0) >= most // 200 for what in seldom), said
