@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from lab import Notebook
 from playwright.sync_api import expect
 from test_lab import LATER, SOON, Inspector, looked_at, notebook
+from test_lab_timeline import Timeline, trips
 
+import quire
 from gathering import gather, write
 
 STATUS = """\
@@ -32,6 +35,44 @@ def story(folder: Path, name: str) -> tuple[Path, list[str]]:
     gather(source, place / "well", transform="xml")
     gather(bad, place / "<b>ill & so", transform="xml", max_quarantined=9)
     return source, [str(place / "well"), str(place / "<b>ill & so"), str(place / "none")]
+
+
+def test_the_timeline_of_a_table_opens_below_its_line_by_mouse_and_by_keyboard(page: Any, address: str, folder: Path) -> None:
+    _, (well, *_) = story(folder, "tables")
+    table = trips(folder, "tables-trips")
+    lab = Notebook(page, address, notebook(folder, "status-table.ipynb", STATUS.format(dests=[well, str(folder / "tables-trips")])))
+    lab.run_all()
+    status = Status(page)
+    show = status.root.get_by_role("button", name="Show the timeline")
+    expect(show).to_have_count(1, timeout=SOON)  # the other one is not a table
+    show.click()
+    timeline = Timeline(page)
+    timeline.shows("where", "instants 1–10 of 10, file groups 1–6 of 6", SOON)
+    timeline.slice("city=la").last.click()
+    timeline.shows("details", "Slice of city=la", SOON)
+    expect(timeline.part("record-list").locator("option")).to_have_count(2, timeout=SOON)
+    timeline.part("record-list").locator("select").select_option(label="trip-0")
+    timeline.shows("history", "Record trip-0", SOON)
+    looked_at(lab, status.root, "status-timeline")
+    page.set_viewport_size({"width": 800, "height": 2600})
+    looked_at(lab, status.root, "status-timeline-narrow")
+    page.set_viewport_size({"width": 1400, "height": 2600})
+    table.upsert(pa.table({"id": ["new"], "city": ["oslo"], "ts": [1], "fare": [1.0]}), spark=quire.LocalRunner(), progress=False)
+    timeline.shows("where", "instants 1–11 of 11, file groups 1–7 of 7", SOON)  # it looks by itself
+    timeline.shows("history", "Record trip-0")
+
+    status.root.get_by_role("button", name="Hide the timeline").focus()
+    page.keyboard.press("Space")
+    expect(status.root.locator(".quire-timeline")).to_have_count(0, timeout=SOON)
+    page.keyboard.press("Space")
+    timeline = Timeline(page)
+    timeline.shows("where", "instants 1–11 of 11", SOON)
+    assert status.focused() == "Hide the timeline", "it keeps the focus"
+    timeline.tab_into("instant-list")
+    timeline.choose_next()
+    timeline.shows("details", "deltacommit", SOON)
+    assert not lab.complaints
+    lab.close()
 
 
 def test_the_page_by_mouse_and_by_keyboard(page: Any, address: str, folder: Path) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import quire
 from gathering import gather, refused, write
 from pages import Balanced, click, everything, markup, one, text_of, walk
 from quire.errors import StorageError, UsageError
@@ -180,6 +182,104 @@ def test_without_a_kernel_the_page_says_the_same_and_no_secret(tmp_path: Path, m
     found = dict[str, Any]()
     exec(page.code.replace("storage_options=storage_options", "storage_options=None"), found)
     assert found["status"].quarantined == 5
+
+
+def trips(place: Path) -> quire.Table:
+    """A table with a commit."""
+    table = quire.Table.create(place, key="id")
+    upsert(table, "trip-0", "trip-1")
+    return table
+
+
+def upsert(table: quire.Table, *keys: str) -> str:
+    report = table.upsert(pa.table({"id": keys, "fare": [1.5] * len(keys)}), spark=quire.LocalRunner(), progress=False)
+    return str(report.instant)
+
+
+def parts(page: StatusPage, css: str) -> list[Any]:
+    return [w for w in walk(page) if f"quire-{css}" in w._dom_classes]
+
+
+def test_a_button_below_the_line_of_a_table_shows_its_timeline(tmp_path: Path, made: Callable[..., StatusPage]) -> None:
+    _, well, _ = story(tmp_path)
+    table = trips(tmp_path / "trips")
+    page = made([well, tmp_path / "trips"])
+    buttons = parts(page, "table-button")
+    assert [b.layout.display for b in buttons] == ["none", None], "the other one is not a table"
+    assert buttons[1].description == "Show the timeline"
+    buttons[1].click()
+    assert page.wait(20)
+    (timeline,) = page.timelines.values()
+    assert buttons[1].description == "Hide the timeline"
+    assert "instants 1–1 of 1" in shows(page, "where")
+    page.show_timeline(tmp_path / "trips")  # it is open
+    assert page.wait(20)
+    assert list(page.timelines.values()) == [timeline]
+    timeline.look("trip-1")
+    assert page.wait(20)
+    assert timeline.result.key == "trip-1"
+    assert "Record trip-1" in markup(page)
+    assert Balanced(page._repr_mimebundle_()["text/html"]).open == []
+    last = upsert(table, "trip-1")
+    parts(page, "refresh-button")[0].click()
+    assert page.wait(20)
+    assert "instants 1–2 of 2" in shows(page, "where"), "it follows the table"
+    assert timeline.result["instant"].tolist()[-1] == last
+    assert "instants 1–2 of 2" in repr(page)
+    timeline.show_instant(last)
+    parts(page, "refresh-button")[0].click()
+    assert page.wait(20)
+    assert last in shows(page, "details"), "what was chosen stays"
+    buttons[1].click()
+    assert page.timelines == {}
+    assert buttons[1].description == "Show the timeline"
+    assert "instants" not in repr(page)
+
+
+def test_a_timeline_that_cannot_be_read_is_one_line_and_the_page_stays(tmp_path: Path, made: Callable[..., StatusPage]) -> None:
+    _, well, _ = story(tmp_path)
+    trips(tmp_path / "trips")
+    page = made([well, tmp_path / "trips"])
+    page.show_timeline(well)
+    assert page.wait(20)
+    assert page.timelines == {}
+    told = [text_of(w.value) for w in parts(page, "table-message")]
+    assert "is not a table" in told[0]
+    assert told[1] == ""
+    (damaged,) = (tmp_path / "trips/.hoodie").glob("*.commit")
+    content = damaged.read_bytes()
+    damaged.write_bytes(b"{")
+    page.show_timeline(tmp_path / "trips")
+    assert page.wait(20)
+    assert f"{damaged.name} is damaged" in text_of(parts(page, "table-message")[1].value)
+    damaged.write_bytes(content)
+    page.show_timeline(tmp_path / "trips")
+    assert page.wait(20)
+    assert list(page.timelines) == [str(tmp_path / "trips")]
+    with refused(UsageError, 2, f"'/none' is not on this page, which has '{well}', '{tmp_path}/trips'."):
+        page.show_timeline("/none")
+
+
+def test_a_store_that_does_not_answer_holds_up_neither_the_page_nor_the_kernel(
+    tmp_path: Path, made: Callable[..., StatusPage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips(tmp_path / "trips")
+    page, answers, opens = made([tmp_path / "trips"]), threading.Event(), status_page.TableTimeline
+
+    def slow(*given: Any) -> Any:
+        assert answers.wait(20)
+        return opens(*given)
+
+    monkeypatch.setattr(status_page, "TableTimeline", slow)
+    page.show_timeline(tmp_path / "trips")
+    assert not page.wait(0.1)
+    assert shows(page, "table-message") == "Looking at the table …"
+    assert page.timelines == {}
+    click(page, "table")  # impatience opens it once
+    answers.set()
+    assert page.wait(20)
+    assert len(page.timelines) == 1
+    assert shows(page, "table-message") == ""
 
 
 @pytest.mark.parametrize(

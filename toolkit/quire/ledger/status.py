@@ -59,6 +59,7 @@ class Status(display.Shown):
     """The state of a destination, as a look at its store finds it. Ages are in seconds, by this machine's clock; None: nobody knows.
 
     dest, version          the destination, and the last entry of its log
+    table                  whether it is a table, whose rows are updated by key
     time                   of the look, in UTC
     findings               what is to be done, the gravest first: each has `kind`, `what`, `mend` (what to do), `count` and `names`
     commits, files, records, bytes_read, data_files, bytes_written, held_back, kind    as in `ledger.summary()`
@@ -116,6 +117,7 @@ class Status(display.Shown):
     exports_behind: tuple[str, ...] = ()
     log_entries: int = 0
     superseded: int = 0
+    table: bool = False
     lag: int | None = None
     unprocessed: int | None = None
     unprocessed_age: float | None = None
@@ -283,7 +285,7 @@ def _look(
         open_job_age=_oldest(_modified_ago(head.modified, now) for head in heads if head is not None), unpublished=len(unpublished),
         unpublished_age=_oldest(_age(commit.time, now) for commit in unpublished), pins=len(log.pins()), pin_age=_pinned_for(log, now),
         exports_behind=tuple(each.name for each in exports.behind(log)), log_entries=log.tip - log.merged, superseded=found.superseded,
-        **_given_up(ledger, attempts), **_sizes(ledger, table), **_last(log), **waits,
+        table=table is not None, **_given_up(ledger, attempts), **_sizes(ledger, table), **_last(log), **waits,
     )  # fmt: skip
     here = shlex.quote(hide(seen.dest).removeprefix("file://"))
     found_wrong = (*_readers(seen, here), *_input(seen, here, most), *_jobs(seen, here), *_upkeep(seen, here, log, table))
