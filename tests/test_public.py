@@ -16,6 +16,7 @@ import pytest
 import quire
 import quire_widgets
 from quire import committers, plots, skew
+from quire.display import Shown
 from quire.ledger.inspect import Inspect
 
 ROOT = Path(__file__).parents[1]
@@ -185,6 +186,12 @@ def test_a_public_name_has_an_example() -> None:
 
 def test_a_public_name_is_in_the_docs() -> None:
     assert [one.name for one in ALL if not re.search(rf"[`.( ]{one.name.rpartition('.')[2]}\b", pages())] == []
+
+
+def test_a_result_says_in_a_prompt_what_it_is() -> None:
+    results = [one for name in quire.__all__ if isinstance(one := getattr(quire, name), type) and issubclass(one, Shown)]
+    assert len(results) > 10
+    assert [one.__name__ for one in results if one.__repr__ is object.__repr__] == []
 
 
 def test_what_these_tests_ask_for_can_be_missing() -> None:

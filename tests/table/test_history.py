@@ -141,6 +141,7 @@ def test_each_version_says_its_write_its_row_before_and_after_and_its_file(tmp_p
     assert (".log." in rows[1]["file"]) == (kind == "merge_on_read")
     assert (history.key, history.since, history.alive, len(history.versions)) == ("a", "", True, 4)
     assert "are known: all" in str(history)
+    assert repr(history) == "RecordHistory('a', changes=4, alive=True)"
     json.dumps(history.as_dict())
     assert table.history("c").versions["op"].tolist() == ["i", "u"]
     nobody = table.history("nobody")

@@ -60,6 +60,7 @@ def test_the_health_of_a_table(tmp_path: Path) -> None:
     there = [path for path in files(tmp_path / "trips") if path.endswith(".parquet")]
     assert (stats.rows, stats.files, stats.small_files, stats.logs, stats.log_ratio) == (6, 2, 2, 0, 0.0)
     assert (stats.superseded, stats.commits, stats.changed) == (6, 4, 12)
+    assert repr(stats).startswith("TableStats(rows=6, files=2, small_files=2, logs=0, bytes=")
     assert stats.bytes + stats.superseded_bytes == stats.written == sum((tmp_path / "trips" / name).stat().st_size for name in there)
     assert stats.write_amplification == pytest.approx(stats.written / (12 * stats.bytes / 6))
     parts = stats.partitions.set_index("partition")
@@ -76,6 +77,7 @@ def test_the_health_of_a_table_with_logs_and_of_an_empty_one(tmp_path: Path) -> 
     table = table_with_logs(tmp_path / "trips")
     stats = table.stats()
     assert (stats.logs, stats.rows, stats.write_amplification) == (2, None, None)
+    assert repr(stats).startswith("TableStats(rows=not known, files=")
     assert stats.log_ratio == pytest.approx(stats.log_bytes / stats.bytes)
     assert "write amplification" in str(stats)
     compact(table)

@@ -104,6 +104,9 @@ class RecordHistory(display.Shown):
             return f"The table's changes of this record are known: {since}."
         return f"The record is not in the table, and was not there at any instant that is known ({since})."
 
+    def __repr__(self) -> str:
+        return f"RecordHistory({printable(self.key)!r}, changes={len(self.versions):,}, alive={self.alive})"
+
     def _facts(self) -> Mapping[str, object]:
         known = {"changes": f"{len(self.versions):,}", "now": "there" if self.alive else "not there", "files read": f"{self.files:,}"}
         return {"key": self.key, **known}

@@ -82,6 +82,10 @@ class TableStats(display.Shown):
         shown = {**super().as_dict(), "log_ratio": self.log_ratio, "write_amplification": self.write_amplification}
         return shown | {"partitions": [_plain(row) for row in self.partitions.to_dict("records")]}
 
+    def __repr__(self) -> str:
+        rows = "not known" if self.rows is None else f"{self.rows:,}"
+        return f"TableStats(rows={rows}, files={self.files:,}, small_files={self.small_files:,}, logs={self.logs:,}, bytes={self.bytes:,})"
+
     def _facts(self) -> Mapping[str, object]:
         amplification = self.write_amplification
         return {
