@@ -180,6 +180,20 @@ def test_logs_that_another_program_s_clustering_has_not_read_are_told_though_a_c
     assert ours(table) == theirs(place)
 
 
+def test_a_compaction_of_the_program_that_clusters_loses_nothing(tmp_path: Path) -> None:
+    """Its base files are not in the clustering's plan, and their rows are in the logs that the plan names."""
+    place = tmp_path / "trips"
+    table = table_of(place)
+    write(table, "upsert", A)
+    store = connect(table.url)
+    seen = file_groups.newest(store, timeline.read(store), logs=True)
+    _, by = beside(place, ("theirs", compacted), ("theirs", clustered))
+    lay_plan(place, by, seen)
+    done = quire.recover(place)
+    assert (len(done.foreign), done.lost_updates) == (2, ())
+    assert ours(table) == theirs(place)
+
+
 def test_a_later_update_of_clustered_file_groups_is_told_where_no_plan_is(tmp_path: Path) -> None:
     place = tmp_path / "trips"
     table = table_of(place)
