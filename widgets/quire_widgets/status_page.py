@@ -212,7 +212,10 @@ class StatusPage(WatchForm):
         return all(each(None if end is None else max(0.0, end - time.monotonic())) for each in waits)
 
     def show_timeline(self, dest: str | os.PathLike[str]) -> None:
-        """Show the timeline of a table below its line, or why it cannot be read. UsageError for a destination that is not on the page."""
+        """Show the timeline of the table `dest` below its line, or why it cannot be read.
+
+        UsageError for a destination that is not on the page.
+        """
         rows = {row.dest: row for row in self._rows}
         if (named := os.fsdecode(dest)) not in rows:
             raise UsageError(f"{quoted(named)} is not on this page, which has {', '.join(map(quoted, rows))}.")

@@ -59,7 +59,7 @@ class Status(display.Shown):
     """The state of a destination, as a look at its store finds it. Ages are in seconds, by this machine's clock; None: nobody knows.
 
     dest, version          the destination, and the last entry of its log
-    table                  whether it is a table, whose rows are updated by key
+    table                  whether it is a table, into which rows go by key
     time                   of the look, in UTC
     findings               what is to be done, the gravest first: each has `kind`, `what`, `mend` (what to do), `count` and `names`
     commits, files, records, bytes_read, data_files, bytes_written, held_back, kind    as in `ledger.summary()`

@@ -147,8 +147,8 @@ def unknown(log: Log) -> Foreign | None:
     if not new and not gone:
         return None
     groups, partitions, seen = set[str](), set[str](), lost.Lost(line, new, _waiting(log))
-    for instant, content in zip(new, line.commits(new), strict=True):
-        seen.take(instant, content)
+    for written, content in zip(new, line.commits(new), strict=True):
+        seen.take(written, content)
         for partition, stat, _ in content.files():
             # Statistics do not tell what was inserted for certain: a rewritten file may have taken in new keys.
             groups.add(stat.file_id)

@@ -27,7 +27,8 @@ LOOKS = 3  # at a timeline that is archived meanwhile
 COMPACTION, CLEAN, SAVEPOINT, CLUSTERING = "compaction", "clean", "savepoint", "clustering"
 REPLACE = "replacecommit"  # brings files, and ends file groups
 WRITES = names.WRITES
-A, B = TypeVar("A"), TypeVar("B")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True)
