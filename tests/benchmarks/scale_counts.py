@@ -211,7 +211,7 @@ def requests(job: Job, looks: int) -> list[Asked]:
         Asked("the log, the plan's head, what is there already", "read", 15 + long),
         Asked("whether entries of the log are archived", "look", 5),
         Asked("the log, the plan's head", "write", 3 + long),
-        Asked("the log, the plan's head, what is there already", "list", 17),
+        Asked("the log, the plan's head, what is there already", "list", 15),
         Asked("whether the destination is a table", "list", 1),
         Asked("whether the destination is a table", "look", 1),
         Asked("the plan before and after it counts", "look", 2),

@@ -404,7 +404,7 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
     assert isinstance(command, click.Command)
     options = {p.name: p for p in command.params if isinstance(p, click.Option)}
     python = dict(inspect.signature(getattr(quire.Table, verb)).parameters)
-    ours = {"as_json", "json", "quiet", "master", "options", "secrets", "utc"} | ({"limit", "as_of"} & set(options))
+    ours = {"as_json", "json", "quiet", "master", "options", "secrets", "store_profile", "utc"} | ({"limit", "as_of"} & set(options))
     assert set(options) - ours <= set(python)
     assert set(python) - set(options) == (
         {"url", "storage_options"} if verb == "create" else {"self", "spark", *({"df", "progress"} & set(python))}

@@ -42,7 +42,7 @@ CALLS: dict[str, Callable[[Path, Path], object]] = {
     "giving up": lambda _source, dest: quire.recover(dest, abort="open"),
     "expire": lambda _source, dest: quire.Ledger(dest).expire(),
     "claim": lambda source, dest: quire.Ledger(dest).claim(source, spark=quire.LocalRunner()).__enter__(),
-    "a loop": lambda _source, dest: protocol.recover(store_of(dest), held=Held()),
+    "a loop": lambda _source, dest: protocol.recovered(store_of(dest), held=Held()),
 }
 
 
@@ -97,11 +97,11 @@ def test_a_loop_that_holds_the_log_sees_that_it_is_gone(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a.txt": b"one\n"}), tmp_path / "out"
     gather(source, dest)
     held = Held()
-    protocol.recover(store_of(dest), held=held)
+    protocol.recovered(store_of(dest), held=held)
     gather(write(source, {"b.txt": b"two\n"}), dest)
     shutil.rmtree(dest / names.LOG)
     with refused(FormatError, 2, "entries are gone"):
-        protocol.recover(store_of(dest), held=held)
+        protocol.recovered(store_of(dest), held=held)
 
 
 def test_what_a_reader_has_written_meanwhile_does_not_hide_it(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_what_others_commit_just_now_is_not_taken_for_lost(tmp_path: Path, monke
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    def looked(store: Any, log: Any) -> Any:
+    def looked(store: Any, log: Any, listed: Any) -> Any:
         if not did:
             did.append(1)
             write(source, {"c.txt": b"3\n"})
@@ -293,7 +293,7 @@ def test_what_others_commit_just_now_is_not_taken_for_lost(tmp_path: Path, monke
                 patch.setattr(protocol, "publish", stop)
                 with pytest.raises(KeyboardInterrupt):
                     gather(source, dest)
-        return opened(store, log)
+        return opened(store, log, listed)
 
     monkeypatch.setattr(protocol, "open_jobs", looked)
     assert ledger.compact(**HERE).removed == 3

@@ -54,7 +54,7 @@ def peak(partitions: int, dest: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     tracemalloc.start()
     try:
         made = call.decided(bars, call.request)
-        log = protocol.recover(made.store(), held=made.held)
+        log, _ = protocol.recovered(made.store(), held=made.held)
         planned = planning.make(planning.list_offsets, quire.LocalRunner(), log, 0, "0-0123456789abcdef", made.wanted(), bars)
         assert planned.listed.files == partitions
         return tracemalloc.get_traced_memory()[1]

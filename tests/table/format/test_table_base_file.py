@@ -12,6 +12,7 @@ import pytest
 from trips import COLUMNS, GROUP, T1, T2, TOKEN, rows
 
 from quire.errors import FormatError, UsageError
+from quire.formats import dictionaries
 from quire.table.format import base_file, names, schema
 from quire.table.format.base_file import BaseFileWriter, read_footer
 from quire.table.format.bloom import Filter
@@ -80,7 +81,7 @@ def test_the_footer_has_what_an_index_and_other_readers_need() -> None:
 
 
 def test_only_columns_whose_values_come_again_have_a_dictionary() -> None:
-    n, sink = 2 * base_file.SAMPLE, io.BytesIO()
+    n, sink = 2 * dictionaries.SAMPLE, io.BytesIO()
     kinds = pa.schema([("id", pa.string()), ("at", pa.timestamp("us", "UTC")), ("often", pa.int64()), ("null", pa.string())])
     ids = pa.array([f"{i:06d}" for i in range(n)])
     batch = pa.record_batch(
