@@ -156,6 +156,7 @@ def test_what_is_not_there_is_said_so(store: Store) -> None:
     assert list(store.walk("no")) == list(store.walk()) == list(store.scan("no")) == []
 
 
+@pytest.mark.nth(3)
 def test_of_many_writers_who_put_if_absent_one_wins_and_nobody_sees_a_part(store: Store) -> None:
     wrong = []
 
@@ -375,6 +376,7 @@ def test_a_listing_that_begins_anywhere_gives_the_first_names_from_there(store: 
     assert store.first("nothing", "", 5) == []
 
 
+@pytest.mark.nth(3)
 def test_a_listing_has_many_pages(store: Store) -> None:
     names = [f"{i % 3}/{i:05}" for i in range(2400)]
     with ThreadPoolExecutor(16) as pool:
@@ -400,6 +402,7 @@ def test_many_are_read_in_their_order_whole_and_in_ranges(store: Store, size: in
     assert answers == [(wanted[0], data), (wanted[1], b"2"), (wanted[2], data), (wanted[3], data[size // 3 : size // 3 + size // 2])]
 
 
+@pytest.mark.nth(3)
 def test_hundreds_are_read_in_their_order(store: Store) -> None:
     names = [f"f{i:04}" for i in range(1500)]
     with ThreadPoolExecutor(16) as pool:
