@@ -267,7 +267,7 @@ def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) ->
     for line in said.splitlines():
         python, file = line.split(" ")
         assert python.endswith("python/venv")
-        assert re.search(r"/quire-[0-9a-f]{16}\.zip/quire/__init__\.py$", file)
+        assert re.search(r"/quire-[0-9a-f]{16}\.zip/quire/__init__\.pyc?$", file)
 
 
 def test_another_quire_on_the_executors_is_not_used(cluster: Cluster, place: Path) -> None:
