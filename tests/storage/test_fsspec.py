@@ -421,7 +421,8 @@ def test_the_parts_of_a_piece_are_asked_for_at_once_by_sftp(tmp_path: Path, monk
         monkeypatch.setattr(SFTPClient, "_async_request", sends)
         found = [content if isinstance(content, bytes) else b"".join(content) for _, content in store.read_many(wanted)]  # type: ignore[arg-type]
         assert found == [long[: 100 << 10], long, b"", long[: 100 << 10]]
-        assert waited.count(CMD_READ) == 0
+        # paramiko waits for a part itself where the server has answered all that its thread has asked for so far.
+        assert waited.count(CMD_READ) < at_once.count(CMD_READ) / 2
         assert at_once.count(CMD_READ) == 2 * 4 + 128 + 65
         assert store.get_range("long", 40_000, 100_000) == long[40_000:140_000]
         (tmp_path / "short").write_bytes(b"shorter")
