@@ -138,10 +138,10 @@ class KeyObject:
         magic, form, self.bits, rows, length, self.first, self.last, *shared = _HEADER.unpack(self._read(0, _HEADER.size))
         self._shared, self._begin = shared
         of_range = self._shared <= 8 and not self._begin >> self._shared
+        if magic == _MAGIC and form > FORMAT:
+            raise FormatError(f"{store.url}/{name} was written by a newer quire (format {form}; this one reads up to {FORMAT}).")
         if magic != _MAGIC or rows != count or not 8 <= self.bits <= 26 or length > 64 << 20 or not of_range:
             raise self._damaged("its header is not that of an object with so many keys")
-        if form > FORMAT:
-            raise FormatError(f"{store.url}/{name} was written by a newer quire (format {form}; this one reads up to {FORMAT}).")
         try:
             self.paths = [(str(path), str(version)) for path, version in json.loads(self._read(_HEADER.size, length))]
         except (ValueError, RecursionError) as e:

@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -27,8 +27,8 @@ from quire.commit.checkpoints import KeyRun
 from quire.coverage.deduplicate import Prints
 from quire.coverage.keys import ROW, SOME, KeyObject, Place, Window, heads_of, lower_bound, matching, picked, put, put_parts, sorted_rows
 from quire.coverage.uncovered import Uncovered
-from quire.errors import QuireError
 from quire.storage import Store
+from quire.storage.scratch import on_disk
 
 Array = npt.NDArray[Any]
 RANGES = 256
@@ -316,12 +316,15 @@ def _next(slots: Array) -> Array:
 class _Disk:
     """Objects in files of this process that have no name: however it ends, nothing of them stays."""
 
-    url = "file://" + tempfile.gettempdir()
-
     def __init__(self) -> None:
         self._files, opened = dict[str, IO[bytes]](), ExitStack()
         self._opened = opened
         weakref.finalize(self, opened.close)
+
+    @property
+    def url(self) -> str:
+        """Where they are, for messages."""
+        return f"file://{tempfile.gettempdir()}"
 
     def create(self, name: str) -> _File:
         with _on_disk():
@@ -353,15 +356,8 @@ class _File:
         self._file.close()
 
 
-@contextmanager
-def _on_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise QuireError(
-            f"the keys of what a task has kept wait in {tempfile.gettempdir()}, and that cannot be written or read: {e.strerror or e}. "
-            f"Make room there, or let TMPDIR name a larger directory; then call again: nothing of the task counts."
-        ) from e
+def _on_disk() -> AbstractContextManager[None]:
+    return on_disk("the keys of what a task has kept wait", "nothing of the task counts")
 
 
 def rows_of(wanted: Prints, offsets: Array, part: int) -> Array:

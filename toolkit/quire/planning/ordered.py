@@ -11,7 +11,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from typing import IO, Any
@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.arguments import count, parse_target, refuse_needless
-from quire.errors import QuireError, choose
+from quire.errors import choose
 from quire.planning import pack
 from quire.planning.listing import CHUNK, PLAN, TaskRun
 from quire.storage import Store
+from quire.storage.scratch import on_disk
 
 ORDERS = {"oldest": 1, "newest": -1, "name": 0}  # with how a file's time counts
 SORTED = 200_000  # rows that are sorted at once
@@ -239,12 +240,5 @@ def _whole_files(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-@contextmanager
-def _on_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise QuireError(
-            f"the listing waits for its commits in {tempfile.gettempdir()}, and that cannot be written or read: {e.strerror or e}. Make "
-            f"room there, or let TMPDIR name a larger directory; then call again: what was committed is safe."
-        ) from e
+def _on_disk() -> AbstractContextManager[None]:
+    return on_disk("the listing waits for its commits", "what was committed is safe")
