@@ -231,6 +231,28 @@ def test_new_lines_of_a_file_that_grows_are_taken(tmp_path: Path) -> None:
         gather(source, tmp_path / "x", **{**how, "transform": "csv"})
 
 
+def test_where_files_have_only_grown_their_ends_say_the_columns(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {f"{i}.jsonl": text("jsonl", 3 * i, 3) for i in range(2)}), tmp_path / "out"
+    how: dict[str, Any] = {"transform": "jsonl", "on_append": "tail"}
+    gather(source, dest, **how)
+    write(source, {"0.jsonl": text("jsonl", 0, 3) + text("jsonl", 6, 2)})
+    gather(source, dest, **how)
+    assert rows_of(dest) == want(*range(8))
+    write(source, {"1.jsonl": text("jsonl", 3, 3) + b'{"id": 8, "size": 2}\n{"id": 9, "si'})
+    with refused(RefusedError, 2, "'size'", "schema_evolution='add'"):
+        gather(source, dest, **how)
+    report = gather(source, dest, **how, schema_evolution="add")
+    assert (report.held_back, report.quarantined_count) == (1, 0)
+    sizes = f"select id, size from read_parquet('{dest}/*.parquet', union_by_name=true) where size is not null"
+    assert duckdb.sql(sizes).fetchall() == [(8, 2)]
+    with (source / "1.jsonl").open("ab") as file:
+        file.write(b'\n{"id": 10}\n')
+    gather(source, dest, **how)
+    (row,) = Ledger(dest).inspect.quarantined().itertuples()
+    assert (row.start, row.length) == (len(text("jsonl", 3, 3)) + 21, 14)
+    assert rows_of(dest)[-1]["id"] == 10
+
+
 @KINDS
 def test_a_file_that_is_rewritten_takes_the_place_of_what_it_was(kind: str, tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", tree(kind, 4)), tmp_path / "out"

@@ -113,7 +113,9 @@ class Columns:
 
     def _samples(self, reader: Reader, store: Any, prefix: int, rows: pa.Table, written: Written) -> Counter[pa.Schema]:
         found, measured = Counter[pa.Schema](), 0
-        first = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.greater(rows.column("size"), 0)))
+        # Files from their beginnings on, and what others have grown by.
+        begins = pc.or_(pc.equal(rows.column("start"), 0), pc.is_valid(rows.column("follows")))
+        first = rows.filter(pc.and_(begins, pc.greater(rows.column("size"), 0)))
         for at in range(0, first.num_rows, SEARCHED):  # more are looked at where none of these can be read
             some = first.slice(at, SEARCHED)
             some = some.take(list(range(0, some.num_rows, -(-some.num_rows // SAMPLES))))
@@ -154,11 +156,10 @@ class Columns:
             if self.partitions:  # it need not name them
                 said = directories.beside(pa.schema([*said, *_lacking(said, there)]), (s for s, _ in found), made)
             columns = schemas.agreed(there, said, store.url, schemas.evolving(log, self.evolves))
-        elif not found:
-            return None
         else:
-            columns = self._together(found, there)
-            columns = directories.beside(columns, (s for s, _ in found), made) if self.partitions else columns
+            columns = self._together(found, there) if found else there  # of what shows none those of the destination say what fits
+            if self.partitions and columns is not None:
+                columns = directories.beside(columns, (s for s, _ in found), made)
         if columns is None:
             return None
         if there is not None and columns != there and self.said is None and not self.evolves:
@@ -212,9 +213,14 @@ def _lacking(one: pa.Schema, other: pa.Schema | None) -> list[pa.Field]:
 
 
 def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, bytes | BadContent, bool]]:
-    """The path and size of each file, its content or the beginning of that, decoded, and whether it is whole."""
-    paths, *others = (rows.column(c).to_pylist() for c in ("path", "version", "size"))
-    requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size in zip(paths, *others, strict=True)]
+    """The path and size of each file, its content or the beginning of that, decoded, and whether it is whole.
+
+    Of a file that has grown it is the end of it.
+    """
+    paths, *others = (rows.column(c).to_pylist() for c in ("path", "version", "size", "start"))
+    requests = [
+        ReadRequest(path[prefix:], version, size, start, size - start) for path, version, size, start in zip(paths, *others, strict=True)
+    ]
     with closing(store.read_many(requests)) as answers:
         for path, (request, answer) in zip(paths, answers, strict=True):
             if isinstance(answer, Archive):
@@ -225,7 +231,8 @@ def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, 
             content = answer.content if isinstance(answer, Decoded) else answer
             with suppress(BadContent, Vanished, Unreadable):
                 if isinstance(content, bytes):
-                    yield path, request.size, content[:SAMPLED], len(content) <= SAMPLED
+                    ends = len(content) <= SAMPLED and (not request.start or content.endswith(b"\n"))
+                    yield path, request.length, content[:SAMPLED], ends
                 elif isinstance(content, BadContent):
                     yield path, request.size, content, True
                 elif not isinstance(content, Vanished | Unreadable):
