@@ -215,7 +215,7 @@ def _lacking(one: pa.Schema, other: pa.Schema | None) -> list[pa.Field]:
 def _begun(store: Any, prefix: int, rows: pa.Table) -> Iterator[tuple[str, int, bytes | BadContent, bool]]:
     """The path and size of each file, its content or the beginning of that, decoded, and whether it is whole.
 
-    Of a file that has grown it is the end of it.
+    A file that has grown gives the end of it.
     """
     paths, *others = (rows.column(c).to_pylist() for c in ("path", "version", "size", "start"))
     requests = [
