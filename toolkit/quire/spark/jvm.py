@@ -194,12 +194,12 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def _new_log() -> Path:
     """Return a new, empty file for the JVM's messages; those of a week ago are removed."""
-    for old in private_temp().glob("spark-*.log"):
-        with contextlib.suppress(OSError):
-            if old.stat().st_mtime < time.time() - 7 * 86400:
-                old.unlink()
     while True:
         with contextlib.suppress(FileNotFoundError):  # another process has just tidied up behind itself
+            for old in private_temp().glob("spark-*.log"):
+                with contextlib.suppress(OSError):
+                    if old.stat().st_mtime < time.time() - 7 * 86400:
+                        old.unlink()
             handle, name = tempfile.mkstemp(prefix=f"spark-{os.getpid()}-", suffix=".log", dir=private_temp())
             os.close(handle)
             return Path(name)
