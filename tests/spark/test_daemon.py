@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,9 +71,11 @@ def test_workers_that_may_have_no_quire_begin_as_ever(wanted: dict[str, str | No
 
 
 def test_what_does_not_load_is_left_to_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[str]()
+    asked, real = list[str](), importlib.import_module
 
-    def broken(name: str) -> Any:
+    def broken(name: str, *package: str) -> Any:
+        if name not in daemon.MODULES:  # boto3 loads parts of itself so, if nothing before has let it
+            return real(name, *package)
         asked.append(name)
         raise RuntimeError(name)
 
