@@ -465,7 +465,61 @@ def test_the_young_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store().stat(stray) is None
 
 
-def test_a_writer_whose_segments_are_swept_meanwhile_leaves_it_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_whose_pieces_are_swept_has_written_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the segments that its checkpoint has merged would be deleted, and its pieces, too."""
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    put(Expired(below=2, time="2026"))
+    real = checkpoint._pieces
+
+    def pieces(*given: Any) -> Any:
+        made = real(*given)
+        assert checkpoint.sweep(store(), 0) > 0
+        return made
+
+    monkeypatch.setattr(checkpoint, "_pieces", pieces)
+    assert write() is None
+    (none,) = heads()
+    assert Log(store()).refresh().base is None
+    assert checkpoint.sweep(store(), 0) == 0
+    assert covered() == PATHS[:2]
+    monkeypatch.setattr(checkpoint, "_pieces", real)
+    put(Pin(version=2, id="reader", time="2026"))
+    assert write() is not None
+    put(Expired(below=4, time="2026"))
+    checkpoint.sweep(store(), 0)
+    assert none not in heads()
+    assert len(heads()) == 1
+    assert covered() == PATHS[:2]
+
+
+def test_a_writer_that_is_quicker_than_a_sweep_has_written_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep has listed before; another one finds the checkpoint complete, and deletes what it stands for."""
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    put(Expired(below=2, time="2026"))
+    pieces, end = checkpoint._pieces, checkpoint._end
+
+    def slow(*given: Any) -> Any:
+        monkeypatch.setattr(checkpoint, "_pieces", pieces)
+        head = pieces(*given)
+
+        def ended(*given: Any) -> Any:
+            monkeypatch.setattr(checkpoint, "_end", end)
+            assert store().put_if_absent(head.head, encode(head))
+            put(Expired(below=3, time="2026"))
+            assert checkpoint.sweep(store(), 0) > 0
+            return end(*given)
+
+        monkeypatch.setattr(checkpoint, "_end", ended)
+        assert checkpoint.sweep(store(), 0) == 0
+        return head
+
+    monkeypatch.setattr(checkpoint, "_pieces", slow)
+    assert write() is not None
+    assert not list(store().walk(names.LEDGER))
+    assert covered() == PATHS[:2]
+
+
+def test_a_writer_whose_segments_are_swept_meanwhile_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
     real = checkpoint._merged
 
@@ -479,7 +533,7 @@ def test_a_writer_whose_segments_are_swept_meanwhile_leaves_it_to_the_others(mon
     monkeypatch.setattr(checkpoint, "_merged", merged)
     made = write()
     assert made is not None
-    assert len(heads()) == 1
+    assert [names.checkpoint_of_head(head)[0] for head in heads()] == [2, made.version]  # type: ignore[index]
     assert covered() == PATHS[:2]
 
 

@@ -18,6 +18,7 @@ from quire.coverage import checkpoint
 from quire.engine import outages
 from quire.errors import RefusedError, StorageError, UsageError
 from quire.ledger import compact, maintaining
+from quire.planning import plan
 from quire.storage import local
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
@@ -361,6 +362,46 @@ def test_a_clock_that_jumps_does_no_harm(tmp_path: Path, monkeypatch: pytest.Mon
     loop(tmp_path, 10, maintain=SOON)
     assert Ledger(tmp_path / "out").summary().files == 11
     assert "compact" in set(Ledger(tmp_path / "out").inspect.history()["verb"])
+
+
+def test_a_run_plans_again_where_upkeep_deletes_what_it_was_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without grace; with a checkpoint as the beginning of the log, and without one. What is missing with no other in its place fails."""
+    for first in (0, 9):
+        dest, made = runs(tmp_path, first, first + 9), list[int]()
+
+        def make(*args: Any, of: Any = plan.make, made: list[int] = made, dest: Path = dest) -> Any:
+            made.append(1)
+            for _ in range(4 if len(made) == 1 else 0):
+                Ledger(dest).checkpoint(spark=LocalRunner())
+                Ledger(dest).maintain(**SOON, **HERE)
+            return of(*args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(plan, "make", make)
+            runs(tmp_path, first + 8, first + 10)
+        assert len(made) > 2
+        assert Ledger(dest).summary().files == first + 10
+
+
+def test_a_run_plans_again_from_an_older_checkpoint_where_a_piece_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dest, made = runs(tmp_path, 0, 9), list[int]()
+    Ledger(dest).checkpoint(spark=LocalRunner())
+    runs(tmp_path, 9, 10)
+    Ledger(dest).checkpoint(spark=LocalRunner())
+    runs(tmp_path, 10, 11)
+
+    def make(*args: Any, of: Any = plan.make) -> Any:
+        made.append(1)
+        assert len(made) < 4, "it plans again and again"
+        (*_, newest) = sorted(path for path in (dest / "_quire/checkpoints").iterdir() if path.is_dir())
+        for piece in newest.iterdir() if len(made) == 1 else ():
+            piece.unlink()
+        return of(*args)
+
+    monkeypatch.setattr(plan, "make", make)
+    runs(tmp_path, 11, 12, every="10 ms", max_runs=2)
+    assert len(made) == 3
+    assert Ledger(dest).summary().files == 12
 
 
 def test_two_at_once_beside_runs(tmp_path: Path) -> None:

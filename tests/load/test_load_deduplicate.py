@@ -386,7 +386,7 @@ def test_keys_of_what_was_forgotten_before_a_checkpoint_are_gone_after_it(
     hold(kafka, name, tmp_path, 2 * HOUR)
 
 
-def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path: Path) -> None:
+def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, store = topic(kafka, 1), there(tmp_path)
     for i in range(3):
         kafka.produce(name, [Record(b"%d" % j, b"k%d" % j, timestamp=NOON) for j in range(i, i + 3)])
@@ -404,6 +404,41 @@ def test_what_was_merged_is_swept_and_what_is_named_stays(kafka: Mock, tmp_path:
     (tmp_path / "_quire" / "ledger" / f"{7:020d}-{'0' * 12}-0.keys").write_bytes(b"of a writer that died")
     checkpoint.sweep(store, 0.0)
     assert len(objects(tmp_path)) == 1
+    for least in ("LESS", "ROWS"):  # objects stay as they are
+        monkeypatch.setattr(keys, least, 0)
+    kafka.produce(name, [Record(b"more", b"more", timestamp=NOON)])
+    only(kafka, name, tmp_path)
+    merge(tmp_path)
+    quire.Ledger(tmp_path).expire()
+    checkpoint.sweep(store, 0.0)
+    assert len(objects(tmp_path)) == 2
+
+
+def test_keys_whose_checkpoint_is_still_to_come_are_there_with_it_or_it_never_comes(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head names keys by their names alone: what sweeps them makes sure that the head cannot be put any more."""
+    name, real = topic(kafka, 1), checkpoint._pieces
+    for i in range(3):
+        kafka.produce(name, [Record(b"%d" % j, b"k%d" % j, timestamp=NOON) for j in range(i, i + 3)])
+        only(kafka, name, tmp_path)
+    merge(tmp_path)
+    kafka.produce(name, [Record(b"more", b"more", timestamp=NOON)])
+    only(kafka, name, tmp_path)
+    quire.Ledger(tmp_path).expire()
+
+    def pieces(*given: Any) -> Any:
+        made = real(*given)
+        checkpoint.sweep(there(tmp_path), 0.0)
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "_pieces", pieces)
+        merge(tmp_path)
+    kafka.produce(name, [Record(b"again", key, timestamp=NOON) for key in (b"k0", b"k4", b"more")])
+    assert only(kafka, name, tmp_path).duplicates == 3
+    merge(tmp_path)
+    hold(kafka, name, tmp_path, 2 * HOUR)
 
 
 def test_keys_leave_once_no_record_looks_them_up(kafka: Mock, tmp_path: Path) -> None:

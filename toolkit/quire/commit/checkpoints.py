@@ -181,10 +181,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def damaged(store: Store, piece: str, why: BaseException) -> FormatError:
     """The error for a piece that does not hold what it should, or is gone since the head was read."""
     what = "missing" if isinstance(why, NotFoundError) else f"damaged ({type(why).__name__})"
+    head = names.head_of_piece(piece)
+    if what == "missing" and head and store.stat(head) is None:
+        return FormatError(
+            f"{store.url}/{piece}, a piece of a checkpoint of the ledger, was deleted while it was read: upkeep has found a newer one in "
+            f"its place for the whole of grace=. Nothing was changed: call again"
+        )
     return FormatError(
         f"{store.url}/{piece}, a piece of a checkpoint of the ledger, is {what}. Nothing was changed, and the log has all it needs to do "
-        f"without: delete {names.head_of_piece(piece) or piece}, then call again: the ledger is read from an older checkpoint, or from "
-        f"its segments"
+        f"without: delete {head or piece}, then call again: the ledger is read from an older checkpoint, or from its segments"
     )
 
 
@@ -203,6 +208,12 @@ def newest(store: Store, at_most: int | None = None) -> Checkpoint | None:
             if found is not None and complete(store, found):
                 return found
     return None
+
+
+def replaced(store: Store, base: Checkpoint | None) -> bool:
+    """Whether another checkpoint counts than the one that a log was opened from, so that what is missing may have been swept."""
+    found = newest(store)
+    return found is not None and (base is None or found.head != base.head)
 
 
 def heads(store: Store, at_least: int) -> Iterator[Checkpoint]:

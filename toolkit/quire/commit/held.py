@@ -30,6 +30,10 @@ class Held:
         self._log = (log if log is not None and _current(log) else Log(store)).refresh()
         return self._log
 
+    def drop(self) -> None:
+        """Read all of it anew next time: something that its checkpoint names was not there."""
+        self._log = None
+
     def looks(self) -> bool:
         """Whether it is time for a look at all that dead attempts may have left, which takes the longer the longer a ledger is."""
         now = time.monotonic()

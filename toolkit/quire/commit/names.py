@@ -186,6 +186,11 @@ def merged_group(name: str) -> str:
     return match[1] if match else ""
 
 
+def head_of_merged(name: str) -> str:
+    """The head of the checkpoint that has merged such objects."""
+    return f"{CHECKPOINTS}/{merged_group(name)}{ENTRY}"
+
+
 def quarantine_of(segment: str) -> str:
     """The quarantine file of the attempt that has written a segment."""
     return f"{QUARANTINE}/{segment.removeprefix(f'{LEDGER}/')}"

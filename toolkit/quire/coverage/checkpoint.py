@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import archive, checkpoints, names, protocol, retire
-from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, KeyRun
+from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, KeyRun, Totals
 from quire.commit.entries import encode
 from quire.commit.exports import exports
 from quire.commit.history import HISTORY, history_row
@@ -74,20 +74,20 @@ def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str
 
 def write(runner: Runner, url: str, options: Any, store: Store) -> Checkpoint | None:
     """Write a checkpoint of the newest settled version; the newest one that there is then. None: nothing was ever committed."""
-    log = Log(store).refresh()
-    version = log.settled_version()
-    if version <= log.merged or not any(True for _ in log.commits(until=version)):
-        return log.base
-    made = names.new_id()
-    try:
-        head = _pieces(runner, url, options, log.cut(version), made)
-    except QuireError:
-        found = checkpoints.newest(store)
-        if found is not None and found.version >= version:
-            return found  # others have written one, and what this one would have been made of is swept
-        raise
-    store.put_if_absent(head.head, encode(head))
-    return checkpoints.newest(store)
+    while True:
+        log = Log(store).refresh()
+        version = log.settled_version()
+        if version <= log.merged or not any(True for _ in log.commits(until=version)):
+            return log.base
+        try:
+            head = _pieces(runner, url, options, log.cut(version), names.new_id())
+        except QuireError:
+            if not checkpoints.replaced(store, log.base):
+                raise
+            continue  # others have written one, and what this one would have been made of is swept
+        if not checkpoints.replaced(store, log.base):  # else it may name keys that another one has merged
+            store.put_if_absent(head.head, encode(head))
+            return checkpoints.newest(store)
 
 
 def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Checkpoint:
@@ -295,10 +295,30 @@ def sweep(store: Store, grace: float = GRACE) -> int:
     remove_all(store, gone)
     # Pieces go after their head: what has none is of a writer that died, or that is slower than the grace.
     left = set(ages) - set(gone)
-    stray = [name for name, at in heads.items() if name not in ages and names.head_of_piece(name) not in left]
-    stray = [name for name in stray if heads[name] <= young]
-    remove_all(store, stray)
+    old = ((name, names.head_of_piece(name)) for name, at in heads.items() if name not in ages and at <= young)
+    stray = {name: head for name, head in old if head not in left}
+    ended = _end(store, keep, (head for head in stray.values() if head))
+    stray = {name: head for name, head in stray.items() if not head or head in ended}
+    remove_all(store, list(stray))
     return len(gone) + len(stray)
+
+
+def _end(store: Store, keep: Checkpoint | None, heads: Iterable[str]) -> set[str]:
+    """Those of some heads, none of which is there, that can mean nothing any more, whenever their writers put them.
+
+    One before the checkpoint that is kept is asked by nobody. In the place of a later one stands now a head whose pieces can never be
+    there, or its writer has been quicker, and it counts.
+    """
+    ended = set[str]()
+    for head in set(heads):
+        found = names.checkpoint_of_head(head)
+        if found is None or (keep is not None and head < keep.head):
+            ended.add(head)
+            continue
+        none = Checkpoint(version=found[0], id=found[1], time=protocol.now(), totals=Totals(), rows=(CheckpointPiece(0, 1),))
+        if store.put_if_absent(head, encode(none)):
+            ended.add(head)
+    return ended
 
 
 def _without_keys(store: Store, keep: Checkpoint, gone: list[str], old: Iterable[str]) -> Iterator[str]:
@@ -308,4 +328,7 @@ def _without_keys(store: Store, keep: Checkpoint, gone: list[str], old: Iterable
         yield from gone
         return
     used = {run.name for head in checkpoints.heads(store, keep.version) for run in head.keys}
-    yield from (name for name in [*gone, *merged] if name not in used)
+    unnamed = {name: names.head_of_merged(name) for name in merged if name not in used}
+    ended = _end(store, keep, unnamed.values())
+    yield from (name for name in gone if name not in used)
+    yield from (name for name, head in unnamed.items() if head in ended)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from quire.commit import names, protocol
+from quire.commit import checkpoints, names, protocol
 from quire.commit.entries import WRITE, PlanHead, Spec
 from quire.commit.held import Held
 from quire.commit.log import Log
@@ -99,26 +99,44 @@ def take_up(
     """
     while True:
         log, listed = protocol.recovered(store, held=held)
-        identity = identify(log)
-        head: PlanHead | None = None
-        found: tuple[PlanHead, P] | None = None
-        for there in protocol.open_jobs(store, log, listed):
-            if not identity.names(there):
-                other(there.job)
-            elif head is None and resume(log, there):
-                head = there
-        if head is not None:
-            identity.check(head, store.url)
-        elif not log.settled():
-            continue  # what is not published may still be lost, and no plan may rest on it
-        elif (found := plan(log, identity)) is None:
-            return TakenUp(log, None, None)
-        else:
-            head = _freeze(store, identity, found[0])
-        if head is not None and log.read_on().outcome(head.job) is None:
-            return TakenUp(log, head, found[1] if found is not None and found[0].plan == head.plan else None)
-        if head is not None:
-            protocol.clean(log, head.job)
+        try:
+            taken = _taken_up(log, listed, identify, plan, other, resume)
+        except FormatError:
+            if not checkpoints.replaced(store, log.base):
+                raise
+            if held is not None:
+                held.drop()
+            continue  # another checkpoint stands for what the plan was to read, and upkeep has deleted that
+        if taken is not None:
+            return taken
+
+
+def _taken_up(
+    log: Log, listed: dict[str, set[str]], identify: Callable[[Log], Identity],
+    plan: Callable[[Log, Identity], tuple[PlanHead, P] | None], other: Callable[[str], object], resume: Callable[[Log, PlanHead], bool],
+) -> TakenUp[P] | None:  # fmt: skip
+    """The same, at the log as it is; None: others have changed it meanwhile, so the call looks again."""
+    store, identity = log.store, identify(log)
+    head: PlanHead | None = None
+    found: tuple[PlanHead, P] | None = None
+    for there in protocol.open_jobs(store, log, listed):
+        if not identity.names(there):
+            other(there.job)
+        elif head is None and resume(log, there):
+            head = there
+    if head is not None:
+        identity.check(head, store.url)
+    elif not log.settled():
+        return None  # what is not published may still be lost, and no plan may rest on it
+    elif (found := plan(log, identity)) is None:
+        return TakenUp(log, None, None)
+    else:
+        head = _freeze(store, identity, found[0])
+    if head is not None and log.read_on().outcome(head.job) is None:
+        return TakenUp(log, head, found[1] if found is not None and found[0].plan == head.plan else None)
+    if head is not None:
+        protocol.clean(log, head.job)
+    return None
 
 
 def _freeze(store: Store, identity: Identity, head: PlanHead) -> PlanHead | None:

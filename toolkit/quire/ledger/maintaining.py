@@ -198,7 +198,7 @@ class Maintaining:
         def merged(limit: float | None) -> Changed:
             goes_on, found, most = _until(limit), list[Changed](), max(TASKS, self.dest.runner.parallelism)
             log = Log(store).refresh()
-            while not found or (found[-1].jobs and self._small(log.refresh())):
+            while not found or (found[-1].jobs and self._small(log := Log(store).refresh())):
                 if found and not goes_on():
                     left.append(COMPACT)
                     break
