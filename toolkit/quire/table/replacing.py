@@ -81,7 +81,7 @@ def check(given: Any, config: TableConfig, url: str) -> list[Any]:
     """The partitions that a caller names, one by one: paths, dicts, and values; UsageError for what can name none."""
     fields = config.partition_by
     if not fields:
-        raise UsageError(f"{url} has no partitions: delete its rows by their keys, or replace all of them with insert_overwrite.")
+        raise UsageError(f"{url} has no partitions: name none. Delete its rows by their keys, or replace all with insert_overwrite.")
     many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | tuple)
     found = list(given) if many else [given]
     if not found:
@@ -105,7 +105,7 @@ def paths(named: Sequence[Any], config: TableConfig, columns: pa.Schema, known: 
         if path is None:
             wanted = each if not meant or (isinstance(each, str) and "=" in each) else meant[-1]
             some, more = ", ".join(sorted(known)[:_SHOWN])[:400], f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
-            raise UsageError(f"{url} has no partition {quoted(wanted)}. It has: {some or 'none'}{more}. Nothing was changed.")
+            raise UsageError(f"{url} has no partition {quoted(wanted)}. It has: {some or 'none'}{more}.")
         found.add(path)
     return sorted(found)
 
