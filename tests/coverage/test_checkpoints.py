@@ -480,13 +480,16 @@ def test_a_writer_whose_pieces_are_swept_has_written_nothing(monkeypatch: pytest
     assert write() is None
     (none,) = heads()
     assert Log(store()).refresh().base is None
+    assert checkpoint.outdated(Log(store()).refresh(), 0) == 0
     assert checkpoint.sweep(store(), 0) == 0
     assert covered() == PATHS[:2]
     monkeypatch.setattr(checkpoint, "_pieces", real)
     put(Pin(version=2, id="reader", time="2026"))
     assert write() is not None
     put(Expired(below=4, time="2026"))
+    assert checkpoint.outdated(Log(store()).refresh(), 0) == 1
     checkpoint.sweep(store(), 0)
+    assert checkpoint.outdated(Log(store()).refresh(), 0) == 0
     assert none not in heads()
     assert len(heads()) == 1
     assert covered() == PATHS[:2]

@@ -270,7 +270,10 @@ def outdated(log: Log, grace: float) -> int:
     """How many checkpoints `sweep` would delete, with what they have merged, as another stands for them since `grace` seconds."""
     young = (time.time() - grace) * 1e9
     heads = ((e, names.checkpoint_of_head(e.name)) for e in log.store.scan(names.CHECKPOINTS) if isinstance(e, File))
-    return max(0, sum(head is not None and head[0] <= log.expired() and e.modified <= young for e, head in heads) - 1)
+    old = [e.name for e, head in heads if head is not None and head[0] <= log.expired() and e.modified <= young]
+    # The last of them may be one that is not complete, which stands for none.
+    keep = checkpoints.newest(log.store, log.expired()) if len(old) > 1 else None
+    return sum(name < keep.head for name in old) if keep is not None and keep.head in old else 0
 
 
 def sweep(store: Store, grace: float = GRACE) -> int:
