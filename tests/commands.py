@@ -6,7 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
+
+from quire.cli import app
 
 Result = tuple[int, str, str]  # exit code, output, errors
 Run = Callable[..., Result]
@@ -23,6 +26,12 @@ def rows(result: Result) -> list[Any]:
     """The JSON of each line that a verb printed."""
     assert (result[0], result[2]) == (0, ""), result
     return [strict(line) for line in result[1].splitlines()]
+
+
+def parsed(command: click.Command, *arguments: str) -> dict[str, Any]:
+    """The parameters that a verb takes; below the group, since click keeps a command's help option as the first call made it."""
+    group = click.Context(app.cli, **app.cli.context_settings)
+    return command.make_context(command.name, list(arguments), parent=group).params
 
 
 def strict(text: str) -> Any:

@@ -22,7 +22,7 @@ import pytest
 
 import quire
 from checker import check, tree, with_newline
-from commands import Run, answer, one_line
+from commands import Run, answer, one_line, parsed
 from gathering import documents, gather, write
 from quire.cli import app, show
 from quire.commit import protocol
@@ -140,7 +140,7 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
     not_in_a_shell += {"process": "function stop", "load": "stop", "plan": ""}.get(verb, "stop ")
     not_in_a_shell += "keep_messages function_version" if verb in ("consolidate", "plan") else ""
     assert set(python) - (set(options) - ours) == set(not_in_a_shell.split())
-    defaults = every()[verb].make_context(verb, ["in", *(["function"] if verb == "process" else []), "out"]).params
+    defaults = parsed(every()[verb], "in", *(["function"] if verb == "process" else []), "out")
     for name in set(options) - ours:
         default = defaults[name]
         assert (default or None if options[name].multiple else default) == python[name].default, name

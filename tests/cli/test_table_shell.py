@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from commands import Run, answer, one_line, rows, strict
+from commands import Run, answer, one_line, parsed, rows, strict
 from gathering import snapshot
 from quire.cli import app, table
 from quire.cli import rows as reading
@@ -410,7 +410,7 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
         {"url", "storage_options"} if verb == "create" else {"self", "spark", *({"df", "progress"} & set(python))}
     )
     required = ["--key", "id"] if verb == "create" else ["--since", ALL] if verb == "changes" else []
-    found = command.make_context(verb, ["t", *(["a.csv"] if "df" in python else []), *required]).params
+    found = parsed(command, "t", *(["a.csv"] if "df" in python else []), *required)
     for name in set(options) - ours - {"key", "since"}:
         assert (found[name] or None if options[name].multiple else found[name]) == python[name].default, name
         assert options[name].opts[0] == f"--{name.replace('_', '-')}"
