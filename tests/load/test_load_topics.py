@@ -15,6 +15,7 @@ import quire
 from gathering import refused
 from loading import exact, load, numbered, topic
 from quire.cli import load as commands
+from quire.cli.app import cli
 from quire.engine import by_topic, loop
 from quire.engine.by_topic import ByTopic, dest_of
 from quire.errors import AllQuarantined, QuireError, RefusedError, TopicsFailed, TransientError, UsageError
@@ -371,8 +372,8 @@ def test_the_shell_prints_the_report_and_ends_with_the_code_of_what_failed(
     monkeypatch.setattr(commands, "spark_of", lambda _: nullcontext(quire.LocalRunner()))
     options = [f"--option={name}={value}" for name, value in kafka.settings.items()]
     with pytest.raises(TopicsFailed) as caught:
-        commands.load.main(
-            [f"kafka://{kafka.address}/{bad},{good}", f"{tmp_path}/{{topic}}", "--json", "--quiet", *options], standalone_mode=False
+        cli.main(
+            ["load", f"kafka://{kafka.address}/{bad},{good}", f"{tmp_path}/{{topic}}", "--json", "--quiet", *options], standalone_mode=False
         )
     assert caught.value.exit_code == 2
     found = json.loads(capsys.readouterr().out)

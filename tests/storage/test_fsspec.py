@@ -423,7 +423,7 @@ def test_the_parts_of_a_piece_are_asked_for_at_once_by_sftp(tmp_path: Path, monk
         assert found == [long[: 100 << 10], long, b"", long[: 100 << 10]]
         # paramiko waits for a part itself where the server has answered all that its thread has asked for so far.
         assert waited.count(CMD_READ) < at_once.count(CMD_READ) / 2
-        assert at_once.count(CMD_READ) == 2 * 4 + 128 + 65
+        assert at_once.count(CMD_READ) - waited.count(CMD_READ) == 2 * 4 + 128 + 65  # it sends what it waits for, too
         assert store.get_range("long", 40_000, 100_000) == long[40_000:140_000]
         (tmp_path / "short").write_bytes(b"shorter")
         assert [type(content) for _, content in store.read_many([wanted[0]])] == [Vanished]
