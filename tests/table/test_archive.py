@@ -226,6 +226,22 @@ def test_a_replaced_file_group_does_not_come_back(tmp_path: Path, version: int) 
     assert ours(table) == theirs(tmp_path / "trips") == now
 
 
+@BOTH
+def test_what_an_archived_write_has_replaced_is_not_missed(tmp_path: Path, version: int) -> None:
+    """A clean after the last write has taken it, and nothing on the timeline says that it was replaced before."""
+    table, _ = written(tmp_path / "trips", 2, version=version)
+    table.insert_overwrite(frame(("z", "sf", 9, 9.0)), spark=LOCAL, progress=False)
+    last = write(table, "upsert", frame(("m", "sf", 1, 0.0)))
+    clean(table)
+    assert archive(table).first == last.instant
+    now = ours(table)
+    assert ours(table.as_of(last.instant)) == now
+    table.savepoint(last.instant)
+    write(table, "upsert", frame(("n", "sf", 1, 0.0)))
+    clean(table)
+    assert ours(table.as_of(last.instant)) == now
+
+
 WHILE = ["savepoint", "another program's savepoint", "pending", "pin", "rolled back", "another archive"]
 
 

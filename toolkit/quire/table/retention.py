@@ -154,16 +154,19 @@ def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
         plans = list(pool.map(line.clean_of, later))
     if not all(data for data, _ in plans):
         check_not_archived(timeline.read(line.store, line.folder), instant)  # since it was listed
+    since = [cleaning.retained(*plan)[0] for plan in plans]
     gone = (
         (file.instant, clean, names.path(partition, file.name))
-        for clean, plan in zip(later, plans, strict=True)
+        for clean, first, plan in zip(later, since, plans, strict=True)
         for partition, files in cleaning.planned(*plan).items()
         for file in files
-        if there.get(key := (partition, file.file_id), "") < file.instant <= instant and key not in line.replaced
+        if there.get(key := (partition, file.file_id), "") < file.instant <= instant
+        and key not in line.replaced
+        and not (line.archived and key not in there and "" < first <= instant)  # what replaced its group has left the timeline
     )
     needed, clean, name = max(gone, default=("", "", ""))  # older ones of its file group have gone before, by cleans that did not matter
     if needed:
-        first = max(cleaning.retained(*plan)[0] for plan in plans)
+        first = max(since)
         raise RefusedError(
             f"{line.store.url} cannot be read as of {instant} any more: the clean {clean} has deleted {name}, and more. "
             + (f"It can from {first} on. " if first else "")
