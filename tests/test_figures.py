@@ -97,6 +97,7 @@ def test_loads_from_kafka_are_as_fast_as_it_says() -> None:
 def test_the_table_of_speeds_is_what_was_measured() -> None:
     gathered = RESULTS[RESULTS.index("gather.py --files 400000") :].partition("\n## ")[0]
     objects = RESULTS[RESULTS.index("## Many small objects") :]
+    region = objects[objects.index("### In one's own region") :]
 
     def gather(way: str) -> float:
         return figures(row(way, N), gathered)[0]
@@ -106,6 +107,7 @@ def test_the_table_of_speeds_is_what_was_measured() -> None:
         (gather("quire"), gather(f"binaryFile, {local}")),
         (gather("quire"), gather(f"wholeTextFiles, {local}")),
         (gather("quire"), gather("find -exec cat")),
+        (figures(row("quire.consolidate", N), region)[0], figures(row("rclone copy, 256 transfers", N), region)[0]),
         (figures(row("quire", N), objects)[0], figures(row("adlfs cat", N), objects)[0]),
         *((rate(kind, "quire"), rate(kind, "connector")) for kind in ("1,000,000 of 200 B", "100,000 of 5,000 B")),
     ]
