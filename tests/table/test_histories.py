@@ -582,9 +582,9 @@ def test_many_histories_of_each_type_are_what_a_dictionary_says(tmp_path_factory
     """Each night others."""
     most, logs, nine, first = 1000, type in (MERGE_ON_READ, LOGS_OF_NINE), type in (NINE, LOGS_OF_NINE), random.randrange(1 << 40)
     said = told(tmp_path_factory, type, range(first, first + most))
-    assert said[type] >= most, said
+    assert said[type] >= most, (first, said)
     often = ["upsert", "delete", "insert", "cluster", "clean", "roll back", "checkpoint", *(["compact"] if logs else ["CDC logs"])]
     often += [f"died: {then}" for then in ("again", "recover", "give up")] + ([] if logs or nine else ["Daft"])
-    assert all(said.get(what, 0) >= most // 20 for what in often), said
+    assert all(said.get(what, 0) >= most // 20 for what in often), (first, said)
     seldom = ["rollback done", "restore done", "archive", "savepoint", "maintain", "widen"]
-    assert all(said.get(what, 0) >= most // 200 for what in seldom), said
+    assert all(said.get(what, 0) >= most // 200 for what in seldom), (first, said)

@@ -106,7 +106,7 @@ def _peculiar(file: pq.ParquetFile) -> str:
     leaves = (file.schema.column(i) for i in range(len(file.schema)))
     if nested := next((leaf.path for leaf in leaves if leaf.physical_type == "INT96" and "." in leaf.path), ""):
         return f"{nested} is an INT96 in a column that is nested"
-    return "its days and times are of Spark's older calendar" if any(key in (file.metadata.metadata or {}) for key in _LEGACY) else ""
+    return "its days and times are of Spark's older calendar" if _is_legacy(file) else ""
 
 
 class _Known(NamedTuple):
@@ -127,20 +127,20 @@ class _Writers:
 
     def __init__(self) -> None:
         self._known: deque[_Known] = deque(maxlen=8)
-        self._worth = 32  # how often to learn: many files of which no two are alike take no longer for it
+        self._tries = 32  # left to learn: many files of which no two are alike take no longer for it
 
     def find(self, said: bytes) -> _Known | None:
         for known in tuple(self._known):
             if said.startswith(known.before) and said.endswith(known.behind):
-                self._worth += 1
+                self._tries += 1
                 return known
         return None
 
     def learn(self, said: bytes, file: pq.ParquetFile, schema: pa.Schema) -> None:
         """Know files with such a footer (empty: it is not at hand) from now on, by the columns of one of them."""
-        if self._worth > 0 and (found := footer.frame(said)):
-            self._worth -= 1
-            plain = schema.equals(file.schema_arrow) and _LEGACY.isdisjoint(file.metadata.metadata or {})
+        if self._tries > 0 and (found := footer.frame(said)):
+            self._tries -= 1
+            plain = schema.equals(file.schema_arrow) and not _is_legacy(file)
             self._known.appendleft(_Known(*found, schema, plain))
 
 
@@ -159,18 +159,19 @@ def _schema_of_parquet(source: Any) -> pa.Schema:
 
 def _read(content: bytes) -> pa.Table:
     source = pa.BufferReader(content)
-    known, file = _WRITERS.find(footer.held(source)), _parquet(source)
+    said, file = footer.held(source), _parquet(source)
+    known = _WRITERS.find(said)
     encoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
     check_size(encoded, file.metadata.num_rows, file.metadata.num_columns)
     table = file.read(use_threads=False)
     if known and known.plain:
         return table
-    if not _LEGACY.isdisjoint(file.metadata.metadata or {}):
+    if _is_legacy(file):
         _check_legacy(table)
     own = table.schema
     schema = _instants(file, own)
     if known is None:
-        _WRITERS.learn(footer.held(source), file, _taken(schema))
+        _WRITERS.learn(said, file, _taken(schema))
     return table if schema is own else table.cast(schema)
 
 
@@ -215,6 +216,10 @@ def _instants(file: pq.ParquetFile, schema: pa.Schema) -> pa.Schema:
 # Spark writes so where its days and times before the Gregorian calendar are to be read by the older one.
 _LEGACY = frozenset((b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"))
 _GREGORIAN = (-25_567, -25_567 * 86_400_000_000)  # from 1900 on both calendars, and all zones, agree: days, microseconds
+
+
+def _is_legacy(file: pq.ParquetFile) -> bool:
+    return not _LEGACY.isdisjoint(file.metadata.metadata or {})
 
 
 def _check_legacy(table: pa.Table) -> None:
