@@ -256,15 +256,38 @@ def test_data_files_in_parquet_come_near_the_target() -> None:
     assert len(writer.sizes) <= 6
 
 
+def test_a_gathered_file_has_dictionaries_of_values_that_come_twice_alone() -> None:
+    n = 20_000
+    rows = pa.record_batch(
+        {
+            "id": range(n), "text": [f"text {i}" for i in range(n)], "city": ["sf", "nyc"] * (n // 2),
+            "large": pa.array([["a", "b"]] * n, pa.large_list(pa.string())), "fixed": pa.array([[1, 2]] * n, pa.list_(pa.int64(), 2)),
+            "in": [{"of": [{"word": "x"}]}] * n,
+        }
+    )  # fmt: skip
+    store = memory()
+    writer = ParquetWriter(lambda i: store.create(f"{i}"), 1 << 30, "zstd")
+    writer.add(rows)
+    writer.close()
+    file = pq.ParquetFile(pa.BufferReader(store.get("0")))
+    group = file.metadata.row_group(0)
+    made = {group.column(i).path_in_schema for i in range(group.num_columns) if "RLE_DICTIONARY" in group.column(i).encodings}
+    assert made == {"city", "large.list.element", "fixed.list.element", "in.of.list.element.word"}
+    assert file.read().to_pylist() == rows.to_pylist()
+
+
 def test_giving_up_a_parquet_file_makes_no_noise(tmp_path: Path) -> None:
     store = connect(f"file://{tmp_path}")
     writer = ParquetWriter(lambda i: store.create(f"{i}"), 1 << 30, "zstd")
     writer.add(batch("1", [b"1"]))
+    writer.spill()
+    written = [e.size for e in store.walk()]
     writer.discard()
     writer.discard()
     del writer
     gc.collect()
-    assert [e.size for e in store.walk()] == [4], "what was written stays until its attempt's folder is cleaned"
+    assert [e.size for e in store.walk()] == written, "what was written stays, without an end, until its attempt's folder is cleaned"
+    assert not store.get("0").endswith(b"PAR1")
 
 
 # -------------------------------------------------------------------------------------------------------------------- pairs

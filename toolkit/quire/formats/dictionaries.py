@@ -33,7 +33,7 @@ def _leaves(column: pa.Field, at: str) -> Iterator[str]:
     if pa.types.is_struct(kind):
         for i in range(kind.num_fields):
             yield from _leaves(kind.field(i), f"{at}.{kind.field(i).name}")
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         yield from _leaves(kind.value_field, f"{at}.list.element")
     elif pa.types.is_map(kind):
         yield f"{at}.key_value.key"

@@ -95,11 +95,10 @@ class ParquetWriter:
     """Writes batches into data files of about `target` bytes; `files` and `offsets` (the first row's number) are a value a batch.
 
     `group`: bytes of rows in a row group, where `options` say no size. Each has its own dictionaries, so of columns larger ones are smaller
-    and made in less time. `looks`: the first rows of a file say which columns have none.
+    and made in less time. The first rows of a file say which columns have none.
     """
 
     group = GROUP
-    looks = False
 
     def __init__(self, create: Callable[[int], Sink], target: int, compression: str, options: ParquetOptions = USUAL) -> None:
         self.create, self.target, self.compression, self.options = create, target, _LOSSLESS[compression], options
@@ -186,17 +185,14 @@ class ParquetWriter:
         self._file = SinkFile(self.create(len(self.sizes)))
         self.sizes.append(0)
         self._rows = 0
-        if not self.options.bloom_filters and not self.looks:  # which are a matter of the first rows
-            assert self.schema is not None
-            self._writer = self._opened(self.schema.empty_table())
 
     def _opened(self, first: pa.Table) -> pq.ParquetWriter:
         """A file whose first row group holds these rows."""
         assert self.schema is not None
         kept = self.compression != _LOSSLESS[PASSING]
-        alike: Any = [name for name in _ALIKE if name in self.schema.names] if of_records(self.schema) else kept
-        if self.looks:
-            alike = dictionaries.worth(first)
+        alike = dictionaries.worth(first) if kept else []
+        if of_records(self.schema):
+            alike = [name for name in _ALIKE if name in self.schema.names]
         more = self.options.writer(first) if kept else {"write_statistics": False}
         return pq.ParquetWriter(self._file, self.schema, compression=self.compression, use_dictionary=alike, store_schema=True, **more)
 

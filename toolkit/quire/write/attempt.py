@@ -76,7 +76,6 @@ class _Writer(ParquetWriter):
     """A writer of columns."""
 
     group = 32 << 20
-    looks = True
 
 
 class _Files:
