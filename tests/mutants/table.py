@@ -1064,6 +1064,8 @@ MUTANTS = (
     # events in the place of listings
     m("a message is deleted before its file is taken", "engine/listening.py", "if not any(lies_in(where, left) for where in meant.of[one.id])]", "if True]", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
     m("a young file's event is settled", "planning/listing.py", "        if later is not None and (found.young > young", "        if False and later is not None and (found.young > young", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
+    m("a queue that refuses looks empty", "sources/sqs.py", "if answer.status == 200 and found is not None:", "if found is not None:", first="tests/sources/test_sqs_queue.py::test_a_refusal_is_one_line"),
+    m("a queue's request is signed for s3", "storage/s3/read.py", "/{self.service}/aws4_request", "/s3/aws4_request", first="tests/sources/test_sqs_queue.py::test_the_signature_is_botocores"),
     m("lost events are forgotten", "engine/listening.py", "self._owed |= queue.lost()", "queue.lost()", first="tests/engine/test_events.py::test_lost_events_are_made_up_for_by_a_listing_that_comes_to_its_end"),
     m("what was forgotten waits for the next listing", "engine/listening.py", "return entry.verb in FREEING", "return False", first="tests/engine/test_events.py::test_what_was_forgotten_is_listed_for"),
     m("a clock far ahead lets nobody list for years", "engine/listening.py", "if abs(now - at / 1000) < asked.relist", "if now - at / 1000 < asked.relist", first="tests/engine/test_events.py::test_a_clock_that_jumps_lets_a_listing_come_early_and_no_more"),

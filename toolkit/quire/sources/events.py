@@ -190,21 +190,31 @@ def place_of(url: str) -> tuple[tuple[str, ...], str]:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ queues
-def drained(ask: Callable[[], list[Message]], most: int) -> list[Message]:
-    """About `most` messages, by several requests at once, until the queue is empty, or gives again what it has given."""
-    found = dict[str, Message]()
-    with ThreadPoolExecutor(AT_ONCE, "quire-events") as pool:
-        while len(found) < most:
-            before = len(found)
-            for some in list(pool.map(lambda _: ask(), range(AT_ONCE if found else 1))):
-                found.update((message.id, message) for message in some)
-            if len(found) == before:
-                break
+def drained(ask: Callable[[int], Iterable[list[Message]]], most: int, at_once: int = AT_ONCE) -> list[Message]:
+    """About `most` messages, until the queue is empty, or gives again what it has given; `ask` gives what so many requests have brought."""
+    found, requests = dict[str, Message](), 1
+    while len(found) < most:
+        before = len(found)
+        for some in ask(requests):
+            found.update((message.id, message) for message in some)
+        if len(found) == before:
+            break
+        requests = min(at_once, AT_ONCE * requests)  # a queue that goes on giving may hold many
     return list(found.values())
 
 
+def at_once(ask: Callable[[], list[Message]]) -> Callable[[int], list[list[Message]]]:
+    """So many requests, each in a thread of its own."""
+
+    def asked(n: int) -> list[list[Message]]:
+        with ThreadPoolExecutor(n, "quire-events") as pool:
+            return list(pool.map(lambda _: ask(), range(n)))
+
+    return asked
+
+
 def in_parts(work: Callable[[Sequence[Message]], T], messages: Sequence[Message], each: int) -> list[T]:
-    """Do something with messages, so many at a time, by several requests at once."""
+    """Do something with messages, so many at a time, by several requests at once, each in a thread of its own."""
     with ThreadPoolExecutor(AT_ONCE, "quire-events") as pool:
         return list(pool.map(work, [messages[i : i + each] for i in range(0, len(messages), each)]))
 

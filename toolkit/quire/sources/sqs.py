@@ -1,22 +1,36 @@
-"""Events of S3 in a queue of SQS: `sqs://sqs.region.amazonaws.com/account/queue`, or its URL or ARN, by the options of the source."""
+"""Events of S3 in a queue of SQS: `sqs://sqs.region.amazonaws.com/account/queue`, or its URL or ARN, by the options of the source.
+
+Requests go by the connections of S3's listings, a tenth of boto3's processor time each (the service's JSON protocol, AWS's reference of
+SQS). boto3 finds the region and whom to sign for.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 from urllib.parse import urlsplit
 
 from quire.errors import StorageError, UsageError, scrub
-from quire.sources.events import HIDDEN, Message, drained, in_parts, message
+from quire.sources.events import HIDDEN, Message, drained, message
 from quire.sources.files import Root
 from quire.sources.notices import of_s3
 from quire.storage import OnRetry
+from quire.storage.asking import MOST, Asked, Steps
+from quire.storage.message import Answer
 from quire.storage.retry import again
-from quire.storage.s3.account import S3Account, account
-from quire.storage.s3.errors import code_of, explained
+from quire.storage.s3.account import Endpoint, S3Account, account
+from quire.storage.s3.errors import explained, refused
+from quire.storage.s3.read import Signer
+from quire.storage.wire import Ask
 
 PAGE = 10  # messages, the most that the service gives, or deletes, at once
+FLIGHT = 32  # requests on their way at once
 WAIT = 1  # seconds that the first request may look for some: without a wait each asks only a few of its servers, and many ask them all
 _ARN = re.compile(r"arn:(aws[a-z-]*):sqs:([a-z0-9-]+):([0-9]+):([A-Za-z0-9_.-]+)")
 _URL = re.compile(r"(https?)://([A-Za-z0-9.:-]+)/([0-9]+|queue)/([A-Za-z0-9_.-]+)")
@@ -55,50 +69,71 @@ class SqsQueue:
         region = _AWS.fullmatch(urlsplit(url).netloc)
         self._region = next(filter(None, region.groups()), "") if region else ""
 
-    def _do(self, what: str, operation: str, on_retry: OnRetry, **asked: Any) -> dict[str, Any]:
-        def ask() -> dict[str, Any]:
-            client = self.account.beside("sqs", self._region, self.endpoint)
-            try:
-                found: dict[str, Any] = getattr(client, operation)(QueueUrl=self.url, **asked)
-            except Exception as e:
-                if code_of(e).endswith(_UNKNOWN):
-                    raise StorageError(f"{what}: such a queue is not there. Check the URL.") from None
-                raise explained(what, e, urlsplit(self.endpoint).netloc, self.url.rpartition("/")[2]) from None
-            return found
-
-        return again(ask, on_retry)
-
     def receive(self, most: int, on_retry: OnRetry) -> list[Message]:
         """See `EventQueue`."""
-        waits = iter((WAIT,))
+        what, waits = f"cannot receive events from {self.shown}", chain((WAIT,), repeat(0))
 
-        def ask() -> list[Message]:
-            found = self._do(
-                f"cannot receive events from {self.shown}", "receive_message", on_retry, MaxNumberOfMessages=PAGE,
-                WaitTimeSeconds=next(waits, 0), VisibilityTimeout=int(HIDDEN),
-            )  # fmt: skip
-            return [message(one["MessageId"], one["ReceiptHandle"], one["Body"], of_s3) for one in found.get("Messages", ())]
+        def ask(n: int) -> Iterator[list[Message]]:
+            wanted = [{"MaxNumberOfMessages": PAGE, "WaitTimeSeconds": next(waits), "VisibilityTimeout": int(HIDDEN)} for _ in range(n)]
+            for found in self._asked(what, "ReceiveMessage", wanted, on_retry):
+                yield [message(one["MessageId"], one["ReceiptHandle"], one["Body"], of_s3) for one in found.get("Messages") or ()]
 
-        return drained(ask, most)
+        return drained(ask, most, FLIGHT)
 
     def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
         """See `EventQueue`. The service hides no message for more than 12 hours in all."""
-
-        def hide(some: Sequence[Message]) -> list[Message]:
-            entries = [{"Id": str(i), "ReceiptHandle": one.handle, "VisibilityTimeout": int(HIDDEN)} for i, one in enumerate(some)]
-            found = self._do(f"cannot hold events of {self.shown}", "change_message_visibility_batch", on_retry, Entries=entries)
-            return [some[int(one["Id"])] for one in found.get("Successful", ())]
-
-        return [one for kept in in_parts(hide, messages, PAGE) for one in kept]
+        done = self._of_each(f"cannot hold events of {self.shown}", "ChangeMessageVisibilityBatch", messages, on_retry, int(HIDDEN))
+        return [messages[i] for i in done]
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """See `EventQueue`. A message that the service does not delete comes again."""
+        self._of_each(f"cannot delete events from {self.shown}", "DeleteMessageBatch", messages, on_retry)
 
-        def remove(some: Sequence[Message]) -> None:
-            entries = [{"Id": str(i), "ReceiptHandle": one.handle} for i, one in enumerate(some)]
-            self._do(f"cannot delete events from {self.shown}", "delete_message_batch", on_retry, Entries=entries)
+    def _of_each(self, what: str, action: str, messages: Sequence[Message], on_retry: OnRetry, hidden: int | None = None) -> list[int]:
+        """The numbers of the messages with which the service has done it."""
+        more = {} if hidden is None else {"VisibilityTimeout": hidden}
+        entries = [{"Id": str(i), "ReceiptHandle": one.handle, **more} for i, one in enumerate(messages)]
+        pages = [{"Entries": entries[i : i + PAGE]} for i in range(0, len(entries), PAGE)]
+        return [int(one["Id"]) for found in self._asked(what, action, pages, on_retry) for one in found.get("Successful") or ()]
 
-        in_parts(remove, messages, PAGE)
+    # ------------------------------------------------------------------------------------------------------------------ requests
+    def _asked(self, what: str, action: str, wanted: Sequence[Mapping[str, Any]], on_retry: OnRetry) -> list[dict[str, Any]]:
+        """The answers to requests of one kind, in their order; some are on their way at once, and each is retried by itself."""
+        region = self.account.beside("sqs", self._region, self.endpoint).meta.region_name
+        signer = Signer(self.account, Endpoint(self.endpoint, region), service="sqs")
+        found, flying = list[dict[str, Any]](), deque[Asked]()
+        with self.account.asking.line() as line:
+            for each in wanted:
+                if len(flying) == FLIGHT:
+                    found.append(again(flying.popleft(), on_retry))
+                flying.append(line.ask(partial(self._steps, signer, what, action, each)))
+            return found + [again(one, on_retry) for one in flying]
+
+    def _steps(self, signer: Signer, what: str, action: str, wanted: Mapping[str, Any]) -> Steps:
+        """One request, and what it is answered with."""
+        body = json.dumps({"QueueUrl": self.url, **wanted}).encode()
+        told = {"content-type": "application/x-amz-json-1.0", "x-amz-target": f"AmazonSQS.{action}"}
+        try:
+            headers = signer.headers("/", "POST", digest=hashlib.sha256(body).hexdigest(), also=told)
+            answer: Answer = yield Ask("POST", self.endpoint, "/", headers, MOST, body)
+        except StorageError:
+            raise
+        except Exception as e:  # of the connection, or of boto3 where credentials are renewed
+            raise explained(what, e, signer.host, self.url.rpartition("/")[2]) from None
+        found = _parsed(answer.body)
+        if answer.status == 200 and found is not None:
+            return found
+        raise self._refused(what, answer, found or {})
+
+    def _refused(self, what: str, answer: Answer, said: Mapping[str, Any]) -> StorageError:
+        """The error for an answer that is none of a queue's, or a refusal."""
+        code = answer.headers.get("x-amzn-query-error", "").partition(";")[0] or str(said.get("__type", "")).rpartition("#")[2]
+        if answer.status == 200:
+            return StorageError(f"{what}: the answer is not one of a queue. Check the URL, and the proxy between.")
+        if code.endswith(_UNKNOWN):
+            return StorageError(f"{what}: such a queue is not there. Check the URL.")
+        words, host = str(said.get("message") or said.get("Message") or ""), urlsplit(self.endpoint).netloc
+        return refused(what, answer.status, code, words, answer.headers, host, self.url.rpartition("/")[2])
 
     def lost(self) -> bool:
         """Never that anybody would know."""
@@ -106,3 +141,11 @@ class SqsQueue:
 
     def close(self) -> None:
         """There is nothing to end."""
+
+
+def _parsed(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body or b"{}")  # of what has nothing to tell, some services send nothing
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -9,10 +9,11 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
@@ -32,10 +33,12 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class Signer:
-    """Signs requests about one bucket. Its key holds for a day, and all but the path's part of what is signed for a second."""
+    """Signs requests about one bucket, or of another service. Its key holds for a day, and all but the path's part of what is signed for
+    a second.
+    """
 
-    def __init__(self, account: S3Account, place: Endpoint, bucket: str = "") -> None:
-        self.account, self.bucket = account, bucket
+    def __init__(self, account: S3Account, place: Endpoint, bucket: str = "", service: str = "s3") -> None:
+        self.account, self.bucket, self.service = account, bucket, service
         self._go(place)
 
     @classmethod
@@ -66,14 +69,17 @@ class Signer:
             self._go(self.account.move(self.bucket, told))
         return True
 
-    def headers(self, path: str, method: str = "GET", query: str = "", digest: str = _EMPTY) -> str:
+    def headers(
+        self, path: str, method: str = "GET", query: str = "", digest: str = _EMPTY, also: Mapping[str, str] = MappingProxyType({})
+    ) -> str:
         """The headers, as lines, that sign a request of this path (already quoted); the host is signed, too, and is not among them.
 
         query   its arguments, quoted, in the order of their names; digest: of its body, by SHA-256, which the service compares
+        also    other headers of a request with a body, by their names in small letters
         """
         now, clock = int(time.time()), time.monotonic()
         if digest != _EMPTY:
-            lines, parts = self._constant(now, clock, digest)
+            lines, parts = self._constant(now, clock, digest, also)
         else:
             if now != self._at or clock > self.until:
                 self._lines, self._parts, self._at = *self._constant(now, clock), now
@@ -85,10 +91,12 @@ class Signer:
         signature = hmac.digest(self.key, f"{behind}{asked}".encode(), "sha256").hex()
         return f"{lines}{proof}{signature}\r\n"
 
-    def _constant(self, now: int, clock: float, digest: str = _EMPTY) -> tuple[str, tuple[str, str, str]]:
+    def _constant(
+        self, now: int, clock: float, digest: str = _EMPTY, also: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[str, tuple[str, str, str]]:
         """All that holds for this second: the headers' lines, and what stands around the path's part when it is signed."""
-        signed = {"host": self.host}
-        if self.account.pays:
+        signed = {"host": self.host, **also}
+        if self.account.pays and self.service == "s3":
             signed["x-amz-request-payer"] = "requester"
         if not self.account.anonymous:
             at = time.gmtime(now)
@@ -106,14 +114,14 @@ class Signer:
             return lines, ("", "", "")
         names = ";".join(sorted(signed))
         listed = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
-        scope = f"{day}/{self.place.region}/s3/aws4_request"
+        scope = f"{day}/{self.place.region}/{self.service}/aws4_request"
         proof = f"authorization: AWS4-HMAC-SHA256 Credential={who.access_key}/{scope}, SignedHeaders={names}, Signature="
         return lines, (f"\n{listed}\n{names}\n{digest}", f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n", proof)
 
     def _renew(self, day: str, clock: float) -> None:
         self.who = self.account.credentials()
         key = b"AWS4" + self.who.secret_key.encode()  # type: ignore[attr-defined]  # botocore has no types
-        for part in (day, self.place.region, "s3", "aws4_request"):
+        for part in (day, self.place.region, self.service, "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")
         self.key, self.day, self.until = key, day, clock + RENEW
 
