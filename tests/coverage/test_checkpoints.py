@@ -789,6 +789,43 @@ def test_one_that_does_not_say_when_it_was_written_is_old(monkeypatch: pytest.Mo
     assert len(heads()) == 2
 
 
+def test_new_paths_among_many_are_told_without_a_look_at_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((checkpoint, "PIECE_ROWS", 4_000), (segments, "ROW_GROUP", 100)):
+        monkeypatch.setattr(module, name, value)
+    source = memory.MemoryStore("memory://many")
+    for i in range(3_000):
+        source.put(f"{i:05}0.txt", b"line %d\n" % i)
+    quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    Ledger(DEST).checkpoint(spark=LocalRunner())
+    folded, read = fold(Log(store()).refresh()), list[int]()
+    batches = segments.OwnParquet.batches
+
+    def counted(self: Any, columns: Any, groups: Any) -> Any:
+        groups = list(groups)
+        read.append(len(groups))
+        return batches(self, columns, groups)
+
+    monkeypatch.setattr(segments.OwnParquet, "batches", counted)
+    new = [f"memory://many/{i:05}5.txt" for i in range(0, 3_000, 60)]  # in each row group, and no path that is there
+    assert folded.rows(store(), ["path"], among=pa.array(new)).num_rows == 0
+    assert max(read, default=0) <= 3, "of thirty row groups that they lie in"
+    known = [f"memory://many/{i:05}0.txt" for i in range(0, 3_000, 61)]
+    for some in (known, [*known, *new], known[:1], [known[-1], "memory://many/zzz"]):
+        found = folded.rows(store(), ["path", "version"], among=pa.array(some)).column("path").to_pylist()
+        assert found == [path for path in known if path in some]
+
+
+def test_a_checkpoint_of_a_pyarrow_without_filters_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "CAN_FILTER", False)
+    for i in range(8):
+        memory.MemoryStore("memory://many").put(f"{i}.txt", b"line %d\n" % i)
+    quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    Ledger(DEST).checkpoint(spark=LocalRunner())
+    there = [f"memory://many/{i}.txt" for i in range(8)]
+    found = fold(Log(store()).refresh()).rows(store(), ["path"], among=pa.array([*there[1:7], "memory://many/55"]))
+    assert found.column("path").to_pylist() == there[1:7]
+
+
 @pytest.mark.parametrize("among", [False, True])
 def test_short_segments_are_asked_for_ahead_and_long_ones_in_their_turn(monkeypatch: pytest.MonkeyPatch, among: bool) -> None:
     for i in range(9):

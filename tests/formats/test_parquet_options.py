@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_left_open(tmp_path: Path, monk
         assert not Ledger(dest).summary().open_jobs
     with refused(UsageError, 2, "this call writes format 'lines'"):
         gather(source, tmp_path / "lines", parquet_options={"statistics": False})
-    monkeypatch.setattr(parquet_options, "NEW", "not_there")
+    monkeypatch.setattr(parquet_options, "CAN_FILTER", False)
     with refused(UsageError, 2, "bloom_filters needs pyarrow 26 or newer"):
         gather(source, dest, transform="parquet", parquet_options={"bloom_filters": ["id"]})
     table = tmp_path / "table"

@@ -1064,6 +1064,9 @@ MUTANTS = (
     # events in the place of listings
     m("a message is deleted before its file is taken", "engine/listening.py", "if not any(lies_in(where, left) for where in meant.of[one.id])]", "if True]", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
     m("a young file's event is settled", "planning/listing.py", "        if later is not None and (found.young > young", "        if False and later is not None and (found.young > young", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
+    m("a Bloom filter rules out what is there", "formats/bloom.py", ">> np.uint32(27)", ">> np.uint32(26)", first="tests/formats/test_bloom.py::test_what_is_there_is_never_ruled_out_and_what_is_not_nearly_always"),
+    m("a damaged Bloom filter is believed", "formats/bloom.py", "if told != {1: size, **_KNOWN}", "if False", first="tests/formats/test_bloom.py::test_damage_is_an_error"),
+    m("row groups without a Bloom filter are left out", "coverage/segments.py", "if group not in filters or ends is None:\n            return True", "if group not in filters or ends is None:\n            return False", first="tests/coverage/test_checkpoints.py::test_a_checkpoint_of_a_pyarrow_without_filters_is_read"),
     m("a queue that refuses looks empty", "sources/sqs.py", "if answer.status == 200 and found is not None:", "if found is not None:", first="tests/sources/test_sqs_queue.py::test_a_refusal_is_one_line"),
     m("a queue's request is signed for s3", "storage/s3/read.py", "/{self.service}/aws4_request", "/s3/aws4_request", first="tests/sources/test_sqs_queue.py::test_the_signature_is_botocores"),
     m("lost events are forgotten", "engine/listening.py", "self._owed |= queue.lost()", "queue.lost()", first="tests/engine/test_events.py::test_lost_events_are_made_up_for_by_a_listing_that_comes_to_its_end"),

@@ -22,12 +22,14 @@ class Chunk(NamedTuple):
     size          bytes that it claims to mean
     repeats       whether a value may stand there once for many rows
     least, most   its values at the ends, as the file has them; None: it does not say
+    filter        where its Bloom filter lies (first byte, bytes); None: it has none
     """
 
     size: int
     repeats: bool
     least: bytes | None
     most: bytes | None
+    filter: tuple[int, int] | None = None
 
     @property
     def ends(self) -> tuple[bytes, bytes] | None:
@@ -56,6 +58,15 @@ def frame(footer: bytes) -> tuple[bytes, bytes] | None:
         return None
 
 
+def header(data: bytes) -> tuple[dict[int, Any], int]:
+    """The struct with which bytes begin, and where it ends; ValueError where there is none."""
+    thrift = _Thrift(data)
+    try:
+        return thrift.struct(0), thrift.at
+    except IndexError:
+        raise ValueError("its header is damaged") from None
+
+
 def held(source: pa.BufferReader) -> bytes:
     """The footer of a file that is in memory; empty where it has none."""
     size = source.size()
@@ -69,7 +80,8 @@ def _chunk(column: dict[int, Any]) -> tuple[str, Chunk]:
     said = told.get(12, {})
     least, most = (None if end is None else _typed(end, bytes) for end in (said.get(6), said.get(5)))
     encodings = set(_typed(told[2], list))
-    return path, Chunk(_typed(told[6], int), told[1] == 6 and not encodings <= _ONE_BY_ONE, least, most)
+    place = (_typed(told[14], int), _typed(told[15], int)) if 14 in told and 15 in told else None
+    return path, Chunk(_typed(told[6], int), told[1] == 6 and not encodings <= _ONE_BY_ONE, least, most, place)
 
 
 def _typed(value: Any, kind: type) -> Any:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from quire.formats import dictionaries, footer
+from quire.formats.bloom import Filter
 from quire.formats.damage import ARROW
 from quire.formats.footer import Chunk
 from quire.formats.parquet_options import LARGEST, ParquetOptions
@@ -281,6 +282,24 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         if (length := int.from_bytes(tail[-end:][:4], "little")) != size:  # some writers fill it up
             tail = self._end(length + end)
         return footer.chunks(tail[:-end])
+
+    def filters(self, column: str, groups: Sequence[int]) -> dict[int, Filter]:
+        """The Bloom filters of a column in some row groups, by one request; none where the file has none. ValueError for damaged ones."""
+        places = {i: place for i in groups if (place := self.chunks[i][column].filter)}
+        if not places or len(places) < len(groups):
+            return {}
+        start, longest = min(at for at, _ in places.values()), max(size for _, size in places.values())
+        span = max(at + size for at, size in places.values()) - start
+        if not 0 <= start <= start + span <= self._end_at or span > len(self.chunks) * longest:  # they lie together
+            raise ValueError("its footer is damaged: Bloom filters lie anywhere")
+        self._bytes.seek(start)
+        data = self._bytes.read(span)
+        return {i: Filter(data[at - start : at - start + size]) for i, (at, size) in places.items()}
+
+    @property
+    def _end_at(self) -> int:
+        self._bytes.seek(0, io.SEEK_END)
+        return int(self._bytes.tell())
 
     def _end(self, size: int) -> bytes:
         self._bytes.seek(-size, io.SEEK_END)

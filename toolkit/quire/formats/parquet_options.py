@@ -22,6 +22,7 @@ LARGEST = 256 << 20  # bytes of rows that a writer holds for a row group
 SMALLEST = 64 << 10
 WRONG = 0.05  # the share of values that are not there and that a Bloom filter takes for one that is
 NEW = "bloom_filter_options"  # of pyarrow's writer, from its version 26 on
+CAN_FILTER = NEW in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def parse(given: Any) -> ParquetOptions:
         if not isinstance(statistics, bool):
             statistics = _columns(statistics, "statistics", "True, False or ")
         filters = _columns(given.get("bloom_filters", ()), "bloom_filters")
-        if filters and NEW not in inspect.signature(pq.ParquetWriter.__init__).parameters:
+        if filters and not CAN_FILTER:
             raise UsageError(f"bloom_filters needs pyarrow 26 or newer, and this is {pa.__version__}. Update it, or leave them out.")
     return ParquetOptions(rows, size, statistics, filters)
 
