@@ -10,7 +10,7 @@ from urllib.parse import quote
 from lxml import etree
 
 from quire.errors import NotFoundError, StorageError, UsageError, scrub
-from quire.sources.events import AT_ONCE, HIDDEN, Message, at_once, drained, in_parts, message
+from quire.sources.events import AT_ONCE, HIDDEN, Message, by_threads, drained, in_parts, message
 from quire.sources.files import Root
 from quire.sources.notices import of_azure
 from quire.storage import OnRetry
@@ -52,7 +52,7 @@ class AzureQueue:
             return _parsed(what, again(lambda: self._rest.send("GET", what, "messages", query), on_retry).body)
 
         try:
-            return drained(at_once(ask), most)
+            return drained(by_threads(ask), most)
         except NotFoundError as e:
             raise StorageError(f"{what}: such a queue is not there. Check the spelling.") from e
 

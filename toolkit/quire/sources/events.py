@@ -203,7 +203,7 @@ def drained(ask: Callable[[int], Iterable[list[Message]]], most: int, at_once: i
     return list(found.values())
 
 
-def at_once(ask: Callable[[], list[Message]]) -> Callable[[int], list[list[Message]]]:
+def by_threads(ask: Callable[[], list[Message]]) -> Callable[[int], list[list[Message]]]:
     """So many requests, each in a thread of its own."""
 
     def asked(n: int) -> list[list[Message]]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from quire.errors import StorageError, TransientError, UsageError, scrub
 from quire.packaging import install
-from quire.sources.events import HIDDEN, SAID, Message, NotUnderstood, at_once, drained, in_parts
+from quire.sources.events import HIDDEN, SAID, Message, NotUnderstood, by_threads, drained, in_parts
 from quire.sources.files import Root
 from quire.sources.notices import of_google
 from quire.storage import OnRetry
@@ -70,7 +70,7 @@ class PubSub:
             found = pull() or pull()  # one server may have nothing where another one has
             return self._hidden(what, [_message(one) for one in found], on_retry)
 
-        return drained(at_once(ask), most)
+        return drained(by_threads(ask), most)
 
     def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
         """See `EventQueue`."""
