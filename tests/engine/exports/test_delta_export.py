@@ -57,6 +57,7 @@ def test_after_any_history_readers_of_delta_agree_with_the_ledger(
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(7_200)
 @settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, seed=st.integers(0, 4))
 def test_after_very_many_histories_readers_of_delta_agree_with_the_ledger(

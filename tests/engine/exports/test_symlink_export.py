@@ -52,6 +52,7 @@ def test_after_any_history_the_manifests_name_the_ledgers_files(
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(7_200)
 @settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, seed=st.integers(0, 4))
 def test_after_very_many_histories_the_manifests_name_the_ledgers_files(
