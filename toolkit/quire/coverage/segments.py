@@ -186,7 +186,7 @@ def _between(among: pa.Array, first: str, last: str) -> pa.Array:
 
 
 def _not_ruled_out(file: OwnParquet, groups: list[int], among: pa.Array) -> list[int]:
-    """Of row groups those that may hold one of sorted paths, as their Bloom filters tell."""
+    """The row groups that may hold one of sorted paths, as their Bloom filters tell."""
     if len(file.groups) == 1:
         return groups
     filters = file.file.filters("path", groups)
