@@ -5,7 +5,7 @@
 The source is `bucketserver.py`, a bucket of S3 whose every answer takes `--delay`, also a page of a thousand names; the queue is
 `queueserver.py`, with a message for each new object. The ledger is real: its own writer writes it, as in `ledger.py`, and it is merged
 into a checkpoint. New names lie at the end, as names by date do; with `--spread` they lie among all others, which is the worst case for a
-look-up. Each way has a process of its own, in a session that has started. Of events the third run is compared, as a loop has them: each of
+look-up. Each way has a process of its own, in a session that has started. The third run by events is compared, as a loop has it: each of
 two workers has had its turn before. A listing of ten million names takes minutes, so there is one of each size (`--listings`); the server
 counts what is asked of it.
 """

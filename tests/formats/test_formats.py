@@ -276,6 +276,15 @@ def test_a_gathered_file_has_dictionaries_of_values_that_come_twice_alone() -> N
     assert file.read().to_pylist() == rows.to_pylist()
 
 
+def test_columns_of_one_name_are_written_as_they_are() -> None:
+    rows = pa.record_batch([pa.array(["a"] * 200), pa.array(range(200))], names=["x", "x"])
+    store = memory()
+    writer = ParquetWriter(lambda i: store.create(f"{i}"), 1 << 30, "zstd")
+    writer.add(rows)
+    writer.close()
+    assert pq.ParquetFile(pa.BufferReader(store.get("0"))).read().to_batches() == [rows]
+
+
 def test_giving_up_a_parquet_file_makes_no_noise(tmp_path: Path) -> None:
     store = connect(f"file://{tmp_path}")
     writer = ParquetWriter(lambda i: store.create(f"{i}"), 1 << 30, "zstd")

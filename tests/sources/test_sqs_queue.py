@@ -128,6 +128,12 @@ def test_messages_are_deleted_and_held_by_pages() -> None:
     assert hidden == {int(sqs.HIDDEN)}
 
 
+def test_a_message_that_nobody_asked_about_is_not_held() -> None:
+    strange = 200, b'{"Successful": [{"Id": "-1"}, {"Id": "99"}, {"Id": "x"}, {"Id": "1"}]}', ""
+    with queue_at(strange) as (queue, _):
+        assert queue.hold(MANY[:3], quiet) == [MANY[1]]
+
+
 def error(status: int, code: str, words: str = "", more: str = "") -> Said:
     return status, json.dumps({"__type": f"com.amazonaws.sqs#{code}", "message": words}).encode(), more
 
@@ -143,6 +149,10 @@ def error(status: int, code: str, words: str = "", more: str = "") -> Said:
         (error(400, "InvalidSecurity", "no"), "the service refused it (400 InvalidSecurity: no)"),
         ((200, b"<html>", ""), "the answer is not one of a queue"),
         ((200, b"[1]", ""), "the answer is not one of a queue"),
+        ((200, b'{"Messages": 7}', ""), "the answer is not one of a queue"),
+        ((200, b'{"Messages": ["x"]}', ""), "the answer is not one of a queue"),
+        ((200, b'{"Messages": [{"MessageId": "a"}]}', ""), "the answer is not one of a queue"),
+        ((200, b'{"Messages": [{"MessageId": "a", "ReceiptHandle": "r", "Body": null}]}', ""), "the answer is not one of a queue"),
         ((302, b"", "Location: http://127.0.0.1:1/\r\n"), "is somewhere else"),
         ((407, b"", ""), "the proxy refused"),
         ((418, b"[" * 5_000, ""), "418 without a reason"),

@@ -13,7 +13,8 @@ SAMPLE, DIFFERENT = 10_000, 0.98
 
 def worth(first: pa.Table) -> list[str]:
     """The columns by the names of their leaves, as Parquet calls them; `first`: the rows with which a file begins."""
-    return [leaf for each in first.schema if not _differs(first.column(each.name)) for leaf in _leaves(each, each.name)]
+    columns = zip(first.schema, first.columns, strict=True)
+    return [leaf for each, values in columns if not _differs(values) for leaf in _leaves(each, each.name)]
 
 
 def _differs(column: pa.ChunkedArray) -> bool:

@@ -76,25 +76,27 @@ class SqsQueue:
         def ask(n: int) -> Iterator[list[Message]]:
             wanted = [{"MaxNumberOfMessages": PAGE, "WaitTimeSeconds": next(waits), "VisibilityTimeout": int(HIDDEN)} for _ in range(n)]
             for found in self._asked(what, "ReceiveMessage", wanted, on_retry):
-                yield [message(one["MessageId"], one["ReceiptHandle"], one["Body"], of_s3) for one in found.get("Messages") or ()]
+                told = _texts(what, found, "Messages", ("MessageId", "ReceiptHandle", "Body"))
+                yield [message(name, handle, body, of_s3) for name, handle, body in told]
 
         return drained(ask, most, FLIGHT)
 
     def hold(self, messages: Sequence[Message], on_retry: OnRetry) -> list[Message]:
         """See `EventQueue`. The service hides no message for more than 12 hours in all."""
-        done = self._of_each(f"cannot hold events of {self.shown}", "ChangeMessageVisibilityBatch", messages, on_retry, int(HIDDEN))
-        return [messages[i] for i in done]
+        return self._of_each(f"cannot hold events of {self.shown}", "ChangeMessageVisibilityBatch", messages, on_retry, int(HIDDEN))
 
     def delete(self, messages: Sequence[Message], on_retry: OnRetry) -> None:
         """See `EventQueue`. A message that the service does not delete comes again."""
         self._of_each(f"cannot delete events from {self.shown}", "DeleteMessageBatch", messages, on_retry)
 
-    def _of_each(self, what: str, action: str, messages: Sequence[Message], on_retry: OnRetry, hidden: int | None = None) -> list[int]:
-        """The numbers of the messages with which the service has done it."""
+    def _of_each(self, what: str, action: str, messages: Sequence[Message], on_retry: OnRetry, hidden: int | None = None) -> list[Message]:
+        """The messages with which the service has done it."""
         more = {} if hidden is None else {"VisibilityTimeout": hidden}
-        entries = [{"Id": str(i), "ReceiptHandle": one.handle, **more} for i, one in enumerate(messages)]
+        known = {str(i): one for i, one in enumerate(messages)}
+        entries = [{"Id": name, "ReceiptHandle": one.handle, **more} for name, one in known.items()]
         pages = [{"Entries": entries[i : i + PAGE]} for i in range(0, len(entries), PAGE)]
-        return [int(one["Id"]) for found in self._asked(what, action, pages, on_retry) for one in found.get("Successful") or ()]
+        done = [name for found in self._asked(what, action, pages, on_retry) for (name,) in _texts(what, found, "Successful", ("Id",))]
+        return [known[name] for name in done if name in known]
 
     # ------------------------------------------------------------------------------------------------------------------ requests
     def _asked(self, what: str, action: str, wanted: Sequence[Mapping[str, Any]], on_retry: OnRetry) -> list[dict[str, Any]]:
@@ -129,7 +131,7 @@ class SqsQueue:
         """The error for an answer that is none of a queue's, or a refusal."""
         code = answer.headers.get("x-amzn-query-error", "").partition(";")[0] or str(said.get("__type", "")).rpartition("#")[2]
         if answer.status == 200:
-            return StorageError(f"{what}: the answer is not one of a queue. Check the URL, and the proxy between.")
+            return _strange(what)
         if code.endswith(_UNKNOWN):
             return StorageError(f"{what}: such a queue is not there. Check the URL.")
         words, host = str(said.get("message") or said.get("Message") or ""), urlsplit(self.endpoint).netloc
@@ -145,7 +147,22 @@ class SqsQueue:
 
 def _parsed(body: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(body or b"{}")  # of what has nothing to tell, some services send nothing
+        found = json.loads(body or b"{}")  # some services send nothing where there is nothing to tell
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _texts(what: str, found: Mapping[str, Any], rows: str, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """The texts of these names in each row of an answer; StorageError where a service answers as no queue does."""
+    try:
+        told = [tuple(row[name] for name in names) for row in found.get(rows) or ()]
+    except (TypeError, KeyError, IndexError):
+        raise _strange(what) from None
+    if not all(isinstance(text, str) for row in told for text in row):
+        raise _strange(what)
+    return told
+
+
+def _strange(what: str) -> StorageError:
+    return StorageError(f"{what}: the answer is not one of a queue. Check the URL, and the proxy between.")
