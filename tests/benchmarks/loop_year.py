@@ -169,7 +169,11 @@ def simulated(clock: Clock) -> None:
         with memory._lock:
             return {path[len(self.url) + 1 :]: value for path, value in memory._objects.below(self._path(folder) + "/")}  # type: ignore[attr-defined]
 
-    memory.MemoryStore._below = below  # type: ignore[method-assign]
+    def is_folder(self: Any, name: str = "") -> bool:
+        with memory._lock:
+            return any(True for _ in memory._objects.below(self._path(name) + "/"))  # type: ignore[attr-defined]
+
+    memory.MemoryStore._below, memory.MemoryStore.is_folder = below, is_folder  # type: ignore[method-assign]
     for name in ("stat", "is_folder", "scan", "peek", "walk", "get", "get_range", "put", "put_if_absent", "create", "rename", "remove"):
         memory.MemoryStore.__dict__[name]  # it is there
         setattr(memory.MemoryStore, name, _counted(getattr(memory.MemoryStore, name), name, clock))

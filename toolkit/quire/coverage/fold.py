@@ -65,12 +65,13 @@ class Fold:
     near: pa.Table | None = field(default=None, repr=False, compare=False)  # rows as a piece has them, of the source `NEAR`
 
     def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "",
-             among: pa.Array | None = None) -> pa.Table:  # fmt: skip
+             among: pa.Array | None = None, *, narrow: bool = False) -> pa.Table:  # fmt: skip
         """The ledger's rows for the paths in [first, last], with the column `commit` added.
 
         `attempt`, `folder` and `quarantine` may be asked for too.
 
         `among`: of these paths alone, in any order. The rows of one source are held at a time, but for those that are wanted.
+        `narrow`: [first, last] is a small part of a checkpoint's piece, of which the rest is not asked for.
 
         `folder` is known of rows of a checkpoint alone, and only where they have no data file.
         """
@@ -86,7 +87,7 @@ class Fold:
         if among is not None:
             wanted = [source for source in wanted if segments.holds_any(among, source.first, source.last)]
         for source, get in _prefetched(store, wanted):
-            table = self._counting(self._read(store, source, needed, first, last, among, get), source.number)
+            table = self._counting(self._read(store, source, needed, first, last, among, get, narrow=narrow), source.number)
             table = self._as_said(store, table, source.number)
             tables.append(table.select([*columns, "commit"]))
         if not tables:
@@ -94,7 +95,9 @@ class Fold:
             return schema.empty_table()
         return pa.concat_tables(tables)
 
-    def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None, get: Get) -> pa.Table:
+    def _read(
+        self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None, get: Get, *, narrow: bool
+    ) -> pa.Table:  # fmt: skip
         if source.segment == NEAR:
             assert self.near is not None
             path = self.near.column("path")
@@ -113,7 +116,9 @@ class Fold:
                 table = table.append_column(segments.PIECE.field("quarantine"), aside)
             return table
         one = ["attempt"] if self.only is not None else []
-        table = segments.read(store, source.segment, list(dict.fromkeys([*needed, "commit", *one])), first, last, among=among)
+        table = segments.read(
+            store, source.segment, list(dict.fromkeys([*needed, "commit", *one])), first, last, among=among, narrow=narrow
+        )
         if self.only is not None:
             attempt = names.attempt_of_segment(self.only.segment)
             mine = pc.and_(pc.equal(table.column("commit"), self.only.number), pc.equal(table.column("attempt"), attempt))

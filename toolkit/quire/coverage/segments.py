@@ -15,6 +15,7 @@ quarantined, the file of its attempt that holds it.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 
 from quire.commit import checkpoints, names
 from quire.errors import FormatError, NotFoundError
-from quire.formats.parquet import DAMAGED, OwnParquet, stored
+from quire.formats.parquet import DAMAGED, End, OwnParquet, stored
 from quire.formats.parquet_options import CAN_FILTER, NEW
 from quire.storage import Store
 
@@ -57,6 +58,7 @@ PIECE = pa.schema(
     ]
 )
 FEW = 10_000  # paths that may well lie in few row groups of a long piece
+PIECES = 64  # of which a process holds the ends: of 500,000 rows each, some 200 KB
 LATER = ("member",)  # columns that segments had not from the beginning
 # Row groups are small enough to be skipped by their smallest and greatest path.
 ROW_GROUP = 20_000
@@ -115,29 +117,27 @@ class SegmentWriter:
 
 def read(
     store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "", of: str = "", among: pa.Array | None = None,
-    get: Callable[[str], bytes] | None = None,
+    get: Callable[[str], bytes] | None = None, *, narrow: bool = False,
 ) -> pa.Table:  # fmt: skip
     """The rows of a segment, or of a checkpoint's piece, with paths in [first, last] (all where not given), or of `among` (sorted).
 
     One that is missing is an error, never empty. `of`: how the log names it, for that error. `get`: gives the bytes in the store's place.
+    `narrow`: [first, last] is a small part of the piece, so the rest of its bytes is not asked for.
     """
     piece = names.head_of_piece(name) is not None
-    schema = PIECE if piece else SCHEMA
     try:
         # A piece is long: for a few paths, only the row groups that may hold them are read.
-        some = piece and first and (first == last or (among is not None and len(among) <= FEW))
-        file = OwnParquet(stored(store, name) if some else (get or store.get)(name), schema, LATER)
+        some = piece and first and (narrow or first == last or (among is not None and len(among) <= FEW))
+        file = _opened(store, name, None if some else (get or store.get)(name))
         groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last, among)]
         if some and among is not None:
             groups = _not_ruled_out(file, groups, among)
         if some and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
-            file = OwnParquet(store.get(name), schema, LATER)
+            file = _opened(store, name, store.get(name))
         table = file.read(columns, groups) if among is None else _among(file, columns, groups, among)
         _check_places(table)
     except (NotFoundError, *DAMAGED) as e:
-        if piece:
-            raise checkpoints.damaged(store, name, e) from e
-        raise lacking(store, name, of, e) from e
+        raise _damaged(store, name, of, e) from e
     if last and table.num_rows:
         path = table.column("path")
         table = table.filter(pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last)))
@@ -201,21 +201,52 @@ def _not_ruled_out(file: OwnParquet, groups: list[int], among: pa.Array) -> list
     return [group for group in groups if may_hold(group)]
 
 
+class _Seen:
+    """The end of a piece, once a process has read it: some thousand chunks, which take longer to tell apart than to be asked for."""
+
+    end: End | None = None
+
+
+@functools.lru_cache(PIECES)
+def _seen(_place: str) -> _Seen:
+    return _Seen()
+
+
+def _opened(store: Store, name: str, data: bytes | None = None) -> OwnParquet:
+    """A segment or a piece; without its bytes only what is asked for is read."""
+    if names.head_of_piece(name) is None:
+        return OwnParquet(stored(store, name) if data is None else data, SCHEMA, LATER)
+    seen = _seen(f"{store.url}/{name}")
+    if seen.end is not None and data is not None and len(data) != seen.end.size:
+        seen.end = None  # it was damaged, or is
+    file = OwnParquet(stored(store, name, seen.end) if data is None else data, PIECE, LATER, seen.end)
+    seen.end = seen.end or file.end
+    return file
+
+
 def steps(store: Store, name: str) -> list[tuple[str, int]]:
     """The smallest path and the rows of each row group of a segment or a piece, as its end tells them."""
     try:
-        file, found = OwnParquet(stored(store, name), SCHEMA, LATER), list[tuple[str, int]]()
+        file, found = _opened(store, name), list[tuple[str, int]]()
         for i, group in enumerate(file.groups):
             least = file.file.chunks[i]["path"].least
             found.append((pc.min(file.read(["path"], [i]).column("path")).as_py() if least is None else least.decode(), group.num_rows))
     except (NotFoundError, *DAMAGED) as e:
-        raise checkpoints.damaged(store, name, e) if names.head_of_piece(name) else lacking(store, name, "", e) from e
+        raise _damaged(store, name, "", e) from e
     return found
 
 
 def is_record(rows: pa.Table) -> pa.ChunkedArray:
     """Which rows stand for one quarantined record (columns state, records)."""
     return pc.and_(pc.equal(rows.column("state"), "quarantined"), pc.equal(pc.fill_null(rows.column("records"), 0), 1))
+
+
+def _damaged(store: Store, name: str, of: str, why: BaseException) -> FormatError:
+    """The error for a segment or a piece, of which nothing is remembered: it may be mended before the next call."""
+    if names.head_of_piece(name) is None:
+        return lacking(store, name, of, why)
+    _seen(f"{store.url}/{name}").end = None
+    return checkpoints.damaged(store, name, why)
 
 
 def lacking(store: Store, name: str, of: str, why: BaseException) -> FormatError:

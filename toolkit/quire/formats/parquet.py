@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as held_in
 from itertools import accumulate
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -240,14 +240,16 @@ class Seekable(io.RawIOBase):
 
 
 class _StoredFile(Seekable):
-    """An object in a store as pyarrow wants a file; it reads only what is asked for, and a small one whole: a request costs more."""
+    """An object in a store as pyarrow wants a file; it reads only what is asked for, and a small one whole: a request costs more.
 
-    def __init__(self, store: Store, name: str) -> None:
-        found = store.stat(name)
-        self.store, self.name, self.size = store, name, found.size if found else -1
-        self._whole: bytes | None = None
-        if found is None:
+    `size`: its length, where that is known.
+    """
+
+    def __init__(self, store: Store, name: str, size: int | None = None) -> None:
+        if size is None and (found := store.stat(name)) is None:
             store.get(name)  # says that it is not there
+        self.store, self.name, self.size = store, name, found.size if size is None and found else size or 0
+        self._whole: bytes | None = None
 
     def read(self, n: int = -1) -> bytes:
         wanted = self.size - self.at if n is None or n < 0 else n
@@ -258,9 +260,17 @@ class _StoredFile(Seekable):
         return data
 
 
-def stored(store: Store, name: str) -> _StoredFile:
-    """An object of which only what is asked for is read; NotFoundError if there is none."""
-    return _StoredFile(store, name)
+def stored(store: Store, name: str, end: End | None = None) -> _StoredFile:
+    """An object of which only what is asked for is read; NotFoundError if there is none. `end`: its end, as it was read before."""
+    return _StoredFile(store, name, None if end is None else end.size)
+
+
+class End(NamedTuple):
+    """The end of a file in a store, which need not be read again: a name of ours means one content for ever."""
+
+    size: int  # of the file, in bytes
+    metadata: Any  # as Arrow has it
+    chunks: list[dict[str, Chunk]]
 
 
 class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
@@ -330,10 +340,12 @@ class OwnParquet:
     means a few gigabytes is noticed before these are there. Columns that came `later` have no values in files that are older.
     """
 
-    def __init__(self, data: bytes | _StoredFile, schema: pa.Schema, later: Sequence[str] = ()) -> None:
-        size = len(data) if isinstance(data, bytes) else data.size
-        self.schema, self._left = schema, _FREE + _GROWTH * size
-        self.file = ParquetFile(pa.BufferReader(data) if isinstance(data, bytes) else data)
+    def __init__(self, data: bytes | _StoredFile, schema: pa.Schema, later: Sequence[str] = (), end: End | None = None) -> None:
+        self._size = len(data) if isinstance(data, bytes) else data.size
+        self.schema, self._left = schema, _FREE + _GROWTH * self._size
+        self.file = ParquetFile(pa.BufferReader(data) if isinstance(data, bytes) else data, metadata=None if end is None else end.metadata)
+        if end is not None:
+            self.file.chunks = end.chunks
         self.groups = [self.file.metadata.row_group(i) for i in range(self.file.num_row_groups)]
         found = self.file.schema_arrow
         self._lacking = {name for name in later if name not in found.names}
@@ -342,6 +354,11 @@ class OwnParquet:
                 raise ValueError(f"it has no column {field.name!r} of {field.type}")
         if found.names != [self.file.metadata.schema.column(i).path for i in range(len(self.file.metadata.schema))]:
             raise ValueError("its columns are nested")
+
+    @property
+    def end(self) -> End:
+        """For whoever opens it again."""
+        return End(self._size, self.file.metadata, self.file.chunks)
 
     def read(self, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None) -> pa.Table:
         """Rows of some columns and row groups; ValueError for what no writer of ours has written."""

@@ -6,20 +6,29 @@ hidden one, or is not meant by the call. A file that is there and not taken (too
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from quire.coverage import segments
 from quire.coverage.fold import Fold, Source
+from quire.coverage.uncovered import Uncovered
+from quire.planning import stretches
 from quire.planning.pieces import Piece
+from quire.planning.stretches import Gone, Spans, Stretch
 from quire.sources.files import Root, Selection
 from quire.storage import Store
 
 DELETED = pa.schema([("path", pa.string()), ("version", pa.string()), ("commit", pa.int64())])
-HELD = 100_000  # names that are held as such
+COUNTED = ["path", "start", "state"]
+HELD, RANGE = 100_000, 1_000  # names that are held as such; of these, how many are one range
+NARROW = 10 * segments.ROW_GROUP  # rows of a piece of which not all are asked for
+PART, FEW = 1_000, 100  # files in a part of a stretch; names that are remembered of one
 _LAST = "\U0010ffff"
 
 
@@ -31,6 +40,7 @@ class ListedNames:
         self.blind = list[str]()  # what could not be listed, with all that lies below it
         self._folders = set[str]()  # below a piece without its directories: others list them
         self._names, self._hashes = list[str](), list[np.ndarray]()
+        self._ranges = list[tuple[str, str]]()  # of names that were listed, some of them in each
 
     def file(self, name: str) -> None:
         """A file, by its name below the root."""
@@ -50,26 +60,110 @@ class ListedNames:
 
     def _pack(self) -> None:
         self._hashes.append(_hashes(self._names))
+        self._names.sort()
+        self._ranges += [(some[0], some[-1]) for i in range(0, len(self._names), RANGE) if (some := self._names[i : i + RANGE])]
         self._names.clear()
+
+    @property
+    def _listed(self) -> np.ndarray:
+        """The hashes of all names."""
+        if len(self._hashes) > 1:
+            self._hashes = [np.unique(np.concatenate(self._hashes))]
+        return self._hashes[0]
 
     def gone(self, fold: Fold, store: Store) -> Iterator[pa.Table]:
         """The files that the ledger has in this piece and that were not listed, as `DELETED` has them; one row a file."""
         self._pack()
-        listed = np.unique(np.concatenate(self._hashes))
-        self._hashes = [listed]
-        prefix = len(self.root.url.rstrip("/")) + 1
+        for source, first, last in self._sources(fold):
+            rows = _whole(fold.of(source).rows(store, ["path", "version", "start", "state"], first, last))
+            found = self._missing(rows)
+            if found:
+                yield rows.take(found).select(DELETED.names).cast(DELETED)
+
+    def tally(self, fold: Fold, store: Store, most: int) -> Iterator[tuple[int, list[str]]]:
+        """How many files have gone, and the paths of some of them; each number and some `most` paths at a time."""
+        self._pack()
+        busy = Spans(self._spans()), stretches.said_later(fold)
+        for source, first, last in self._sources(fold):
+            if not stretches.lasts(fold, source):
+                yield self._counted(_whole(fold.of(source).rows(store, COUNTED, first, last)), most)
+                continue
+            unknown = list[tuple[Stretch, bool]]()
+            for stretch in stretches.cut(store, source, first, last):
+                for each in [stretch] if self._still(stretch, *busy) else self._memory(store, source, stretch).parts or [stretch]:
+                    known = self._memory(store, source, each).gone if (still := self._still(each, *busy)) else None
+                    if known and fold.removed.keys().isdisjoint(known.data_files):
+                        yield known.files, list(known.examples[:most])
+                    else:
+                        unknown.append((each, still))
+            for still, some in _together(unknown):
+                yield from self._looked_through(fold, store, source, some, most, still=still)
+
+    @staticmethod
+    def _still(stretch: Stretch, *busy: Spans) -> bool:
+        """Whether nothing is listed in a stretch, and nothing said of it."""
+        return not any(spans.meet(stretch) for spans in busy)
+
+    def _looked_through(
+        self, fold: Fold, store: Store, source: Source, some: list[Stretch], most: int, *, still: bool
+    ) -> Iterator[tuple[int, list[str]]]:
+        """The files that have gone from stretches that follow one another."""
+        of, columns = fold.of(source), COUNTED
+        if still:  # what has moved to other data files is taken out by the stretch
+            of, columns = replace(of, removed={}, uncovered=Uncovered(), said=()), [*COUNTED, "data_file"]
+        rows = of.rows(store, columns, some[0].first, some[-1].end, narrow=source.rows > NARROW)
+        for stretch, here in _split(_whole(rows.filter(pc.less(rows.column("path"), some[-1].end))), some):
+            if still:
+                yield self._remembered(fold, store, source, stretch, here, most)
+            else:
+                if here.num_rows > PART:
+                    bounds = here.column("path").take(pa.array(range(0, here.num_rows, PART))).to_pylist()
+                    self._memory(store, source, stretch).parts = stretches.divided(stretch, bounds)
+                yield self._counted(here, most)
+
+    def _remembered(self, fold: Fold, store: Store, source: Source, stretch: Stretch, rows: pa.Table, most: int) -> tuple[int, list[str]]:
+        """The files of a stretch in which nothing is listed, for the next run, too; unless rows have moved to other data files since."""
+        files = frozenset(file for file in pc.unique(rows.column("data_file")).to_pylist() if file)
+        if moved := [file for file in files if file in fold.removed]:
+            rows = rows.filter(pc.invert(pc.is_in(rows.column("data_file"), pa.array(moved, pa.string()))))
+        paths = [path for path in rows.column("path").to_pylist() if self._meant(path[self._prefix :])]
+        if not moved:
+            self._memory(store, source, stretch).gone = Gone(len(paths), tuple(paths[:FEW]), files)
+        return len(paths), paths[: min(most, FEW)]
+
+    def _memory(self, store: Store, source: Source, stretch: Stretch) -> stretches.Memory:
+        root, chosen, piece = self.root, self.selection, self.piece
+        meant = (root.url, root.wanted, chosen.include, chosen.exclude, chosen.hidden)
+        where = (piece.folder, piece.below, piece.after, piece.until)
+        return stretches.memory(f"{store.url}/{source.segment}", stretch, (meant, where))
+
+    def _sources(self, fold: Fold) -> Iterator[tuple[Source, str, str]]:
+        """The sources that may have files of this piece, and the first and the last path that these may have."""
         folder = f"{self.root.url.rstrip('/')}/{self.piece.folder}{'/' if self.piece.folder else ''}"
         first, last = folder + self.piece.after, folder + _end(self.piece.until)
         for source in fold.sources:
-            if source.first > last or source.last < first or self._below_another(source, folder, prefix):
-                continue
-            rows = fold.of(source).rows(store, ["path", "version", "start", "state"], first, last)
-            rows = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.equal(rows.column("state"), "done")))
-            names = [path[prefix:] for path in rows.column("path").to_pylist()]
-            missing = np.flatnonzero(~np.isin(_hashes(names), listed))
-            found = [i for i in missing.tolist() if self._meant(names[i])]
-            if found:
-                yield rows.take(found).select(DELETED.names).cast(DELETED)
+            if not (source.first > last or source.last < first or self._below_another(source, folder, self._prefix)):
+                yield source, first, last
+
+    def _spans(self) -> Iterator[tuple[str, str]]:
+        """The ranges of paths of which anything was listed, or of which nobody knows."""
+        url = self.root.url.rstrip("/")
+        yield from ((f"{url}/{first}", f"{url}/{last}") for first, last in self._ranges)
+        yield from (stretches.below(f"{url}/{name}" if name else url) for name in (*self._folders, *self.blind))
+
+    @property
+    def _prefix(self) -> int:
+        return len(self.root.url.rstrip("/")) + 1
+
+    def _missing(self, rows: pa.Table) -> list[int]:
+        """Which of some rows stand for files that would have been listed, were they there."""
+        names = [path[self._prefix :] for path in rows.column("path").to_pylist()]
+        missing = np.flatnonzero(~np.isin(_hashes(names), self._listed))
+        return [i for i in missing.tolist() if self._meant(names[i])]
+
+    def _counted(self, rows: pa.Table, most: int) -> tuple[int, list[str]]:
+        found = self._missing(rows)
+        return len(found), rows.column("path").take(pa.array(found[:most], pa.int64())).to_pylist()
 
     def _below_another(self, source: Source, folder: str, prefix: int) -> bool:
         """Whether all of a segment's files lie below one directory that is there: then other pieces are about them, and it is not read."""
@@ -107,9 +201,33 @@ class Blind(ListedNames):
     def folder(self, name: str) -> None:
         """Nothing is kept."""
 
-    def gone(self, fold: Fold, store: Store) -> Iterator[pa.Table]:
+    def tally(self, fold: Fold, store: Store, most: int) -> Iterator[tuple[int, list[str]]]:
         """Nothing is known."""
         yield from ()
+
+
+def _whole(rows: pa.Table) -> pa.Table:
+    """One row for each file that was gathered."""
+    return rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.equal(rows.column("state"), "done")))
+
+
+def _together(found: list[tuple[Stretch, bool]]) -> Iterator[tuple[bool, list[Stretch]]]:
+    """Stretches that follow one another and are alike: they are read together."""
+    some = list[Stretch]()
+    for i, (stretch, still) in enumerate(found):
+        some.append(stretch)
+        if i + 1 == len(found) or found[i + 1][1] != still or found[i + 1][0].first != stretch.end:
+            yield still, some
+            some = []
+
+
+def _split(rows: pa.Table, some: list[Stretch]) -> Iterator[tuple[Stretch, pa.Table]]:
+    """The rows of each of the stretches that were read together; they come in order."""
+    paths, at = rows.column("path").to_pylist(), 0
+    for stretch in some:
+        end = bisect_left(paths, stretch.end, at)
+        yield stretch, rows.slice(at, end - at)
+        at = end
 
 
 def _end(until: str) -> str:

@@ -286,8 +286,8 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             _estimate(listing, root, rows, found)
             if listing.columns and (listing.columns.said is None or listing.columns.partitions):
                 found.written.schemas += listing.columns.look(root, rows, found.written, found.again)
-    for gone in seen.gone(listing.fold, dest):
-        found.deleted.add(gone.num_rows, gone.column("path")[:EXAMPLES].to_pylist())
+    for count, paths in seen.tally(listing.fold, dest, EXAMPLES):
+        found.deleted.add(count, paths)
     for some in (found.unreadable, found.differing.reported, found.deleted):
         del some.examples[listing.examples :]
     return asdict(found)

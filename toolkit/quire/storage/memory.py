@@ -89,7 +89,9 @@ class MemoryStore(Rooted):
         return self._entry(name, value) if value else None
 
     def is_folder(self, name: str = "") -> bool:
-        return bool(self._below(name))
+        prefix = self._path(name) + "/"
+        with _lock:
+            return any(path.startswith(prefix) for path in _objects)
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         start = len(folder) + 1 if folder else 0

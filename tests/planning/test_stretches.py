@@ -1,0 +1,104 @@
+"""Files that have gone from the source are counted by stretches of the ledger, which are looked through once: the count is the ledger's."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gathering import gather, write
+from quire import Ledger, LocalRunner
+from quire.coverage import checkpoint, segments
+from quire.planning import deleted, stretches
+from quire.planning.stretches import Spans, Stretch
+
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is cut is cut after a few files, and each third entry makes a checkpoint due."""
+    for module, name, value in (
+        (segments, "ROW_GROUP", 6), (deleted, "PART", 2), (deleted, "RANGE", 2), (deleted, "NARROW", 9), (checkpoint, "ENTRIES", 3),
+        (checkpoint, "PIECE_ROWS", 20),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+
+
+def told(source: Path, dest: Path, **how: Any) -> int:
+    return len(Ledger(dest).inspect.deleted(source, spark=LocalRunner(), **how))
+
+
+@pytest.mark.nth(3)
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_what_the_ledger_says_whatever_has_happened_since(tmp_path: Path, seed: int) -> None:
+    chance, source, dest, day = random.Random(seed), tmp_path / "in", tmp_path / "out", 0
+    for n in range(14):
+        for i in range(chance.randrange(1, 5)):
+            name = f"{chance.choice(['', '_'])}{day:02}/{chance.choice(['', 'deep/'])}{n:02}-{i}.{chance.choice(['xml', 'log'])}"
+            write(source, {name: b"<a>%d</a>" % n if chance.random() < 0.9 else b"<a>"})
+        there = sorted(path for path in source.rglob("*") if path.is_file())
+        for path in chance.sample(there, len(there) // 3):
+            if chance.random() < 0.3:
+                write(source, {str(path.relative_to(source)): b"<other>%d</other>" % n})
+            else:
+                path.unlink()
+        if chance.random() < 0.3:
+            shutil.rmtree(source / f"{chance.randrange(day + 1):02}", ignore_errors=True)
+            day += 1
+        how: dict[str, Any] = chance.choice([{}, {}, {"hidden": True}, {"include": "*.log"}, {"exclude": "0*/deep/*"}])
+        write(source, {"one.log": b"<a/>"})
+        report = gather(source, dest, transform="xml", on_change=chance.choice(["report", "reprocess"]), target_size="60 B", **how)
+        assert report.deleted == told(source, dest, **how)
+        ledger, what = Ledger(dest), chance.randrange(6)
+        if what == 0:
+            ledger.compact("1 MiB", **HERE)
+        elif what == 1:
+            ledger.forget(ledger.inspect.splits(spark=LocalRunner())["path"].iloc[:2].tolist(), last_copy=True, **HERE)
+        elif what == 2:
+            ledger.retry(source, max_quarantined=99, **HERE)
+        elif what == 3:
+            ledger.checkpoint(spark=HERE["spark"])
+
+
+def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, read = tmp_path / "in", tmp_path / "out", list[str]()
+    write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
+    gather(source, dest)
+    Ledger(dest).checkpoint(spark=HERE["spark"])
+    monkeypatch.setattr(checkpoint, "ENTRIES", 1_000)
+    for day in range(7):
+        shutil.rmtree(source / f"{day:02}")
+    real = segments.read
+
+    def counted(store: Any, name: str, columns: Any, first: str = "", last: str = "", *more: Any, **settings: Any) -> Any:
+        read.append(last)
+        return real(store, name, columns, first, last, *more, **settings)
+
+    monkeypatch.setattr(segments, "read", counted)
+    found = list[int]()
+    for _ in range(3):
+        read.clear()
+        assert gather(source, dest).deleted == 63
+        found.append(sum(f"{source}/0" in last and last < f"file://{source}/07" for last in read))
+    assert found[0], "it was looked through"
+    assert not found[2], "nothing is listed there any more, and nobody has said anything of it"
+    (source / "08/4").unlink()
+    assert gather(source, dest).deleted == 64
+    write(source, {"03/4": b"y"})
+    assert gather(source, dest).deleted == 63, "it is there again"
+
+
+def test_spans_meet_what_they_have_a_path_of() -> None:
+    chance = random.Random(7)
+    letters = "abcdefgh"
+    for _ in range(300):
+        ranges = [sorted(chance.choices(letters, k=2)) for _ in range(chance.randrange(5))]
+        first, end = sorted(chance.sample(letters, 2))
+        expected = any(low < end and high >= first for low, high in ranges)
+        assert Spans((low, high) for low, high in ranges).meet(Stretch(first, end)) == expected, (ranges, first, end)
+    assert stretches.divided(Stretch("b", "f"), "abcxf") == [Stretch("b", "c"), Stretch("c", "f")]
+    assert stretches.divided(Stretch("f", "f"), "a") == []

@@ -1,0 +1,97 @@
+"""Stretches of the ledger: some 20,000 of its paths, as a piece of a checkpoint has them in a row group.
+
+A piece never changes, so what was found in a stretch is the same as long as nothing is listed there and no later commit says anything of
+it. A loop, whose old files have gone, looks through such a stretch once, and not again in each of its runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from quire.coverage import segments
+from quire.coverage.fold import NEAR, Fold, Source
+from quire.storage import Store
+
+HELD = 4_096  # stretches that a process remembers
+_LAST = "\U0010ffff"
+
+
+class Stretch(NamedTuple):
+    """The paths in [first, end) of a piece."""
+
+    first: str
+    end: str
+
+
+class Gone(NamedTuple):
+    """Files that have gone from a stretch: how many, a few of their paths, and the data files that hold the rows."""
+
+    files: int
+    examples: tuple[str, ...]
+    data_files: frozenset[str]
+
+
+class Spans:
+    """Ranges of paths, both ends included: whether a stretch meets one of them."""
+
+    def __init__(self, ranges: Iterable[tuple[str, str]]) -> None:
+        self._firsts, self._lasts = list[str](), list[str]()
+        for first, last in sorted(ranges):
+            if self._lasts and first <= self._lasts[-1]:
+                self._lasts[-1] = max(self._lasts[-1], last)
+            else:
+                self._firsts.append(first)
+                self._lasts.append(last)
+
+    def meet(self, stretch: Stretch) -> bool:
+        """Whether one of them has a path of the stretch."""
+        at = bisect_left(self._lasts, stretch.first)
+        return at < len(self._lasts) and self._firsts[at] < stretch.end
+
+
+def below(path: str) -> tuple[str, str]:
+    """The range of a path, and of all that lies below it as a directory."""
+    return path, f"{path}/{_LAST}"
+
+
+def said_later(fold: Fold) -> Spans:
+    """The paths of which commits since the checkpoint say what has become of their rows; but for rows that have moved to other files."""
+    return Spans([*((path, path) for path in fold.uncovered), *((said.first, said.last) for said in fold.said)])
+
+
+def lasts(fold: Fold, source: Source) -> bool:
+    """Whether the rows of a source stay as they are until something is said of them: those of a checkpoint's piece."""
+    return source.piece and source.segment != NEAR and not fold.undone
+
+
+def cut(store: Store, source: Source, first: str, last: str) -> list[Stretch]:
+    """The stretches of a piece that have paths in [first, last]."""
+    whole = Stretch(max(first, source.first), min(last, source.last) + "\0")  # the next string there is
+    return divided(whole, [path for path, _ in segments.steps(store, source.segment)])
+
+
+def divided(stretch: Stretch, bounds: Iterable[str]) -> list[Stretch]:
+    """A stretch in parts, of which some begin at those of the bounds that lie within; none, where it has no path."""
+    inner = sorted({path for path in bounds if stretch.first < path < stretch.end})
+    return [Stretch(*each) for each in pairwise([stretch.first, *inner, stretch.end])] if stretch.first < stretch.end else []
+
+
+class Memory:
+    """The place of what was found in one stretch, for those who look for the same.
+
+    gone    the files that have gone, where nothing is listed
+    parts   where something is, small parts of it: in most of them nothing may be
+    """
+
+    gone: Gone | None = None
+    parts: list[Stretch] | None = None
+
+
+@functools.lru_cache(HELD)
+def memory(_piece: str, _stretch: Stretch, _asked: tuple[object, ...]) -> Memory:
+    """The place for a piece's stretch, and for what of it is asked."""
+    return Memory()
