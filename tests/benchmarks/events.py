@@ -156,7 +156,8 @@ def compared(args: Any, entries: int, rows: list[tuple[str, ...]]) -> tuple[floa
         dest = made(place, entries, step)
         print(f"  the ledger of {entries:,} is made in {time.monotonic() - began:.0f} s; load {load()}", flush=True)
         with serving("bucketserver.py", delay=args.delay, size=SIZE, blobs=max(entries, new[-1] + 1)) as port:
-            by_events = [new[:FIRST], new[FIRST : 2 * FIRST], new[2 * FIRST :]]
+            early = new[:: count // (2 * FIRST)][: 2 * FIRST] if step else new[: 2 * FIRST]  # those of a run lie wherever the others' do
+            by_events = [early[::2], early[1::2], [i for i in new if i not in set(early)]]
             for way, rounds, runs in (("events", args.rounds, by_events), ("listing", args.listings, [[]])):
                 for n in range(rounds):
                     copy = place / "copy"

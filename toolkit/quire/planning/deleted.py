@@ -23,6 +23,7 @@ from quire.planning.pieces import Piece
 from quire.planning.stretches import Gone, Spans, Stretch
 from quire.sources.files import Root, Selection
 from quire.storage import Store
+from quire.storage.once import once
 
 DELETED = pa.schema([("path", pa.string()), ("version", pa.string()), ("commit", pa.int64())])
 COUNTED = ["path", "start", "state"]
@@ -64,20 +65,17 @@ class ListedNames:
         self._ranges += [(some[0], some[-1]) for i in range(0, len(self._names), RANGE) if (some := self._names[i : i + RANGE])]
         self._names.clear()
 
-    @property
+    @once
     def _listed(self) -> np.ndarray:
-        """The hashes of all names."""
-        if len(self._hashes) > 1:
-            self._hashes = [np.unique(np.concatenate(self._hashes))]
-        return self._hashes[0]
+        """The hashes of all names, in order."""
+        return np.unique(np.concatenate(self._hashes))
 
     def gone(self, fold: Fold, store: Store) -> Iterator[pa.Table]:
         """The files that the ledger has in this piece and that were not listed, as `DELETED` has them; one row a file."""
         self._pack()
         for source, first, last in self._sources(fold):
             rows = _whole(fold.of(source).rows(store, ["path", "version", "start", "state"], first, last))
-            found = self._missing(rows)
-            if found:
+            if found := self._missing(rows.column("path").to_pylist()):
                 yield rows.take(found).select(DELETED.names).cast(DELETED)
 
     def tally(self, fold: Fold, store: Store, most: int) -> Iterator[tuple[int, list[str]]]:
@@ -86,7 +84,9 @@ class ListedNames:
         busy = Spans(self._spans()), stretches.said_later(fold)
         for source, first, last in self._sources(fold):
             if not stretches.lasts(fold, source):
-                yield self._counted(_whole(fold.of(source).rows(store, COUNTED, first, last)), most)
+                paths = _whole(fold.of(source).rows(store, COUNTED, first, last)).column("path").to_pylist()
+                missing = self._missing(paths)
+                yield len(missing), [paths[at] for at in missing[:most]]
                 continue
             unknown = list[tuple[Stretch, bool]]()
             for stretch in stretches.cut(store, source, first, last):
@@ -112,14 +112,18 @@ class ListedNames:
         if still:  # what has moved to other data files is taken out by the stretch
             of, columns = replace(of, removed={}, uncovered=Uncovered(), said=()), [*COUNTED, "data_file"]
         rows = of.rows(store, columns, some[0].first, some[-1].end, narrow=source.rows > NARROW)
-        for stretch, here in _split(_whole(rows.filter(pc.less(rows.column("path"), some[-1].end))), some):
-            if still:
-                yield self._remembered(fold, store, source, stretch, here, most)
-            else:
-                if here.num_rows > PART:
-                    bounds = here.column("path").take(pa.array(range(0, here.num_rows, PART))).to_pylist()
-                    self._memory(store, source, stretch).parts = stretches.divided(stretch, bounds)
-                yield self._counted(here, most)
+        rows = _whole(rows.filter(pc.less(rows.column("path"), some[-1].end)))
+        paths = rows.column("path").to_pylist()
+        ends = [0, *(bisect_left(paths, stretch.end) for stretch in some)]  # they come in order
+        if still:
+            for i, stretch in enumerate(some):
+                yield self._remembered(fold, store, source, stretch, rows.slice(ends[i], ends[i + 1] - ends[i]), most)
+            return
+        missing = self._missing(paths)
+        for i, stretch in enumerate(some):
+            if bisect_left(missing, ends[i + 1]) - bisect_left(missing, ends[i]) > PART:
+                self._memory(store, source, stretch).parts = stretches.divided(stretch, paths[ends[i] : ends[i + 1] : PART])
+        yield len(missing), [paths[at] for at in missing[:most]]
 
     def _remembered(self, fold: Fold, store: Store, source: Source, stretch: Stretch, rows: pa.Table, most: int) -> tuple[int, list[str]]:
         """The files of a stretch in which nothing is listed, for the next run, too; unless rows have moved to other data files since."""
@@ -155,15 +159,13 @@ class ListedNames:
     def _prefix(self) -> int:
         return len(self.root.url.rstrip("/")) + 1
 
-    def _missing(self, rows: pa.Table) -> list[int]:
-        """Which of some rows stand for files that would have been listed, were they there."""
-        names = [path[self._prefix :] for path in rows.column("path").to_pylist()]
-        missing = np.flatnonzero(~np.isin(_hashes(names), self._listed))
-        return [i for i in missing.tolist() if self._meant(names[i])]
-
-    def _counted(self, rows: pa.Table, most: int) -> tuple[int, list[str]]:
-        found = self._missing(rows)
-        return len(found), rows.column("path").take(pa.array(found[:most], pa.int64())).to_pylist()
+    def _missing(self, paths: list[str]) -> list[int]:
+        """Which of some gathered files would have been listed, were they there; by their places."""
+        hashes, listed = _hashes([path[self._prefix :] for path in paths]), self._listed
+        there = (
+            listed[np.minimum(np.searchsorted(listed, hashes), len(listed) - 1)] == hashes if len(listed) else np.zeros(len(paths), bool)
+        )
+        return [at for at in np.flatnonzero(~there).tolist() if self._meant(paths[at][self._prefix :])]
 
     def _below_another(self, source: Source, folder: str, prefix: int) -> bool:
         """Whether all of a segment's files lie below one directory that is there: then other pieces are about them, and it is not read."""
@@ -219,15 +221,6 @@ def _together(found: list[tuple[Stretch, bool]]) -> Iterator[tuple[bool, list[St
         if i + 1 == len(found) or found[i + 1][1] != still or found[i + 1][0].first != stretch.end:
             yield still, some
             some = []
-
-
-def _split(rows: pa.Table, some: list[Stretch]) -> Iterator[tuple[Stretch, pa.Table]]:
-    """The rows of each of the stretches that were read together; they come in order."""
-    paths, at = rows.column("path").to_pylist(), 0
-    for stretch in some:
-        end = bisect_left(paths, stretch.end, at)
-        yield stretch, rows.slice(at, end - at)
-        at = end
 
 
 def _end(until: str) -> str:
