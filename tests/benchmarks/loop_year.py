@@ -58,11 +58,13 @@ class Objects(dict[str, tuple[bytes, int]]):
             del self.names[bisect.bisect_left(self.names, name)]
         return super().pop(name, *default)
 
-    def below(self, prefix: str) -> Iterator[tuple[str, tuple[bytes, int]]]:
+    def below(self, prefix: str, after: str = "", until: str = "\U0010ffff") -> list[tuple[str, tuple[bytes, int]]]:
+        first, end = (bisect.bisect_left(self.names, prefix + name) for name in (after, until))
+        return [(name, self[name]) for name in self.names[first:end]]
+
+    def holds(self, prefix: str) -> bool:
         at = bisect.bisect_left(self.names, prefix)
-        while at < len(self.names) and self.names[at].startswith(prefix):
-            yield self.names[at], self[self.names[at]]
-            at += 1
+        return at < len(self.names) and self.names[at].startswith(prefix)
 
 
 class Clock(threading.Event):
@@ -171,9 +173,18 @@ def simulated(clock: Clock) -> None:
 
     def is_folder(self: Any, name: str = "") -> bool:
         with memory._lock:
-            return any(True for _ in memory._objects.below(self._path(name) + "/"))  # type: ignore[attr-defined]
+            return memory._objects.holds(self._path(name) + "/")  # type: ignore[attr-defined]
+
+    scan = memory.MemoryStore.scan
+
+    def flat(self: Any, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Any]:
+        if not (after and folder.startswith("_quire/")):
+            return scan(self, folder, after=after, until=until)
+        found = memory._objects.below(self._path(folder) + "/", after, until)  # type: ignore[attr-defined]
+        return iter([self._entry(path[len(self.url) + 1 :], value) for path, value in found])
 
     memory.MemoryStore._below, memory.MemoryStore.is_folder = below, is_folder  # type: ignore[method-assign]
+    memory.MemoryStore.scan = flat  # type: ignore[method-assign]  # a service begins where it is asked to
     for name in ("stat", "is_folder", "scan", "peek", "walk", "get", "get_range", "put", "put_if_absent", "create", "rename", "remove"):
         memory.MemoryStore.__dict__[name]  # it is there
         setattr(memory.MemoryStore, name, _counted(getattr(memory.MemoryStore, name), name, clock))
