@@ -20,9 +20,9 @@ HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that is cut is cut after a few files, and each third entry makes a checkpoint due."""
+    """Everything that is cut is cut after a few files; a checkpoint is written where a test says so."""
     for module, name, value in (
-        (segments, "ROW_GROUP", 6), (deleted, "PART", 2), (deleted, "RANGE", 2), (deleted, "NARROW", 9), (checkpoint, "ENTRIES", 3),
+        (segments, "ROW_GROUP", 6), (deleted, "PART", 2), (deleted, "RANGE", 2), (deleted, "NARROW", 9), (checkpoint, "ENTRIES", 9_999),
         (checkpoint, "PIECE_ROWS", 20),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
@@ -32,36 +32,52 @@ def told(source: Path, dest: Path, **how: Any) -> int:
     return len(Ledger(dest).inspect.deleted(source, spark=LocalRunner(), **how))
 
 
-@pytest.mark.nth(3)
+@pytest.mark.nth(6)
 @pytest.mark.parametrize("seed", range(6))
 def test_it_is_what_the_ledger_says_whatever_has_happened_since(tmp_path: Path, seed: int) -> None:
-    chance, source, dest, day = random.Random(seed), tmp_path / "in", tmp_path / "out", 0
-    for n in range(14):
+    chance, source, dest = random.Random(seed), tmp_path / "in", tmp_path / "out"
+    for n in range(16):
+        day = n // 3
         for i in range(chance.randrange(1, 5)):
             name = f"{chance.choice(['', '_'])}{day:02}/{chance.choice(['', 'deep/'])}{n:02}-{i}.{chance.choice(['xml', 'log'])}"
             write(source, {name: b"<a>%d</a>" % n if chance.random() < 0.9 else b"<a>"})
-        there = sorted(path for path in source.rglob("*") if path.is_file())
-        for path in chance.sample(there, len(there) // 3):
-            if chance.random() < 0.3:
-                write(source, {str(path.relative_to(source)): b"<other>%d</other>" % n})
-            else:
-                path.unlink()
-        if chance.random() < 0.3:
-            shutil.rmtree(source / f"{chance.randrange(day + 1):02}", ignore_errors=True)
-            day += 1
-        how: dict[str, Any] = chance.choice([{}, {}, {"hidden": True}, {"include": "*.log"}, {"exclude": "0*/deep/*"}])
+        there = sorted(path for path in source.rglob("*.*") if path.parent != source)
+        for path in chance.sample(there, len(there) // 4):
+            write(source, {str(path.relative_to(source)): b"<other>%d</other>" % n}) if chance.random() < 0.3 else path.unlink()
+        if n % 3 == 0 and day > 1:
+            shutil.rmtree(source / f"{day - 2:02}", ignore_errors=True)
         write(source, {"one.log": b"<a/>"})
-        report = gather(source, dest, transform="xml", on_change=chance.choice(["report", "reprocess"]), target_size="60 B", **how)
-        assert report.deleted == told(source, dest, **how)
-        ledger, what = Ledger(dest), chance.randrange(6)
+        for how in chance.sample([{}, {"hidden": True}, {"include": "*.log"}, {"exclude": "0*/deep/*"}], 2):
+            report = gather(source, dest, transform="xml", on_change=chance.choice(["report", "reprocess"]), target_size="60 B", **how)
+            assert report.deleted == told(source, dest, **how)
+        ledger, what, splits = Ledger(dest), chance.randrange(5), Ledger(dest).inspect.splits(spark=LocalRunner())["path"]
         if what == 0:
             ledger.compact("1 MiB", **HERE)
         elif what == 1:
-            ledger.forget(ledger.inspect.splits(spark=LocalRunner())["path"].iloc[:2].tolist(), last_copy=True, **HERE)
+            ledger.forget(sorted({*splits.iloc[: len(splits) // 5]}) or splits.iloc[0], last_copy=True, **HERE)
         elif what == 2:
             ledger.retry(source, max_quarantined=99, **HERE)
-        elif what == 3:
+        elif n in (4, 10):
             ledger.checkpoint(spark=HERE["spark"])
+        if n in (3, 9):
+            ledger.checkpoint(spark=HERE["spark"])
+
+
+def test_rows_that_have_moved_are_counted_where_they_are(tmp_path: Path) -> None:
+    source, dest = tmp_path / "in", tmp_path / "out"
+    for day in range(4):
+        write(source, {f"{day:02}/{i}": b"x\n" for i in range(7)})
+        gather(source, dest)
+    Ledger(dest).checkpoint(spark=HERE["spark"])
+    for day in range(3):
+        shutil.rmtree(source / f"{day:02}")
+    for _ in range(3):
+        assert gather(source, dest).deleted == 21
+    Ledger(dest).compact("1 MiB", **HERE)
+    assert gather(source, dest).deleted == 21, "each has moved to another data file"
+    Ledger(dest).forget([f"file://{source}/01/{i}" for i in range(3)], last_copy=True, **HERE)
+    for _ in range(2):
+        assert gather(source, dest).deleted == 18
 
 
 def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +85,6 @@ def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: 
     write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
     gather(source, dest)
     Ledger(dest).checkpoint(spark=HERE["spark"])
-    monkeypatch.setattr(checkpoint, "ENTRIES", 1_000)
     for day in range(7):
         shutil.rmtree(source / f"{day:02}")
     real = segments.read

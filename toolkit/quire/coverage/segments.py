@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +59,7 @@ PIECE = pa.schema(
 )
 FEW = 10_000  # paths that may well lie in few row groups of a long piece
 PIECES = 64  # of which a process holds the ends: of 500,000 rows each, some 200 KB
+HOT = 4  # row groups that a process holds decoded: of 20,000 rows each, some 3 MB
 LATER = ("member",)  # columns that segments had not from the beginning
 # Row groups are small enough to be skipped by their smallest and greatest path.
 ROW_GROUP = 20_000
@@ -134,7 +135,8 @@ def read(
             groups = _not_ruled_out(file, groups, among)
         if some and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
             file = _opened(store, name, store.get(name))
-        table = file.read(columns, groups) if among is None else _among(file, columns, groups, among)
+        rows = _Rows(file, f"{store.url}/{name}" if piece and len(groups) <= HOT else "")
+        table = rows.read(columns, groups) if among is None else _among(rows, columns, groups, among)
         _check_places(table)
     except (NotFoundError, *DAMAGED) as e:
         raise _damaged(store, name, of, e) from e
@@ -144,7 +146,39 @@ def read(
     return table
 
 
-def _among(file: OwnParquet, columns: Sequence[str], groups: list[int], among: pa.Array) -> pa.Table:
+@functools.lru_cache(HOT)
+def _decoded(_place: str, _group: int) -> dict[str, pa.Array]:
+    """The columns of a piece's row group that were decoded, for the next run of a loop, which looks where this one has looked."""
+    return {}
+
+
+class _Rows:
+    """The rows of a segment or a piece; of a piece at a `place` of which few row groups are wanted, they are decoded once."""
+
+    def __init__(self, file: OwnParquet, place: str) -> None:
+        self.file, self.place = file, place
+
+    def read(self, columns: Sequence[str], groups: list[int]) -> pa.Table:
+        """See `OwnParquet`."""
+        if not self.place or not groups:
+            return self.file.read(columns, groups)
+        return pa.Table.from_batches(list(self.batches(columns, groups))).combine_chunks()
+
+    def batches(self, columns: Sequence[str], groups: list[int]) -> Iterator[pa.RecordBatch]:
+        """See `OwnParquet`."""
+        if not self.place:
+            yield from self.file.batches(columns, groups)
+            return
+        for group in groups:
+            held = _decoded(self.place, group)
+            if lacking := [name for name in columns if name not in held]:
+                found = self.file.read(lacking, [group])
+                held.update((name, found.column(name).combine_chunks()) for name in lacking)
+            schema = pa.schema([self.file.schema.field(name).remove_metadata() for name in columns])
+            yield pa.RecordBatch.from_arrays([held[name] for name in columns], schema=schema)
+
+
+def _among(file: _Rows, columns: Sequence[str], groups: list[int], among: pa.Array) -> pa.Table:
     """The rows of some paths, which are sorted: what else is known of a row is read only where the row group holds one of them.
 
     Arrow looks up by a 64-bit hash and compares the whole path where it hits. Some 20,000 rows at a time, among the few paths that may
@@ -157,21 +191,21 @@ def _among(file: OwnParquet, columns: Sequence[str], groups: list[int], among: p
         found.append(path.filter(hits[-1]))
     others = [c for c in columns if c != "path"]
     if not others:
-        return pa.table([pa.chunked_array(found, pa.string())], schema=pa.schema([file.schema.field("path")]))
+        return pa.table([pa.chunked_array(found, pa.string())], schema=pa.schema([file.file.schema.field("path")]))
     hit, at = pa.chunked_array(hits, pa.bool_()), 0
     some, masks = list[int](), list[pa.ChunkedArray]()
     for i in groups:
-        here = hit.slice(at, file.groups[i].num_rows)
+        here = hit.slice(at, file.file.groups[i].num_rows)
         if pc.any(here).as_py():
             some.append(i)
             masks += here.chunks
-        at += file.groups[i].num_rows
+        at += file.file.groups[i].num_rows
     mask, at, rest = pa.chunked_array(masks, pa.bool_()), 0, list[pa.RecordBatch]()
     for batch in file.batches(others, some):
         rest.append(batch.filter(mask.slice(at, batch.num_rows).combine_chunks()))
         at += batch.num_rows
     table = pa.Table.from_batches(rest) if rest else file.read(others, [])
-    return table.append_column(file.schema.field("path"), pa.chunked_array(found, pa.string())).select(columns)
+    return table.append_column(file.file.schema.field("path"), pa.chunked_array(found, pa.string())).select(columns)
 
 
 def holds_any(among: pa.Array, first: str, last: str) -> bool:
