@@ -57,8 +57,6 @@ def test_it_is_what_the_ledger_says_whatever_has_happened_since(tmp_path: Path, 
             ledger.forget(sorted({*splits.iloc[: len(splits) // 5]}) or splits.iloc[0], last_copy=True, **HERE)
         elif what == 2:
             ledger.retry(source, max_quarantined=99, **HERE)
-        elif n in (4, 10):
-            ledger.checkpoint(spark=HERE["spark"])
         if n in (3, 9):
             ledger.checkpoint(spark=HERE["spark"])
 
@@ -78,6 +76,29 @@ def test_rows_that_have_moved_are_counted_where_they_are(tmp_path: Path) -> None
     Ledger(dest).forget([f"file://{source}/01/{i}" for i in range(3)], last_copy=True, **HERE)
     for _ in range(2):
         assert gather(source, dest).deleted == 18
+
+
+def test_a_file_without_rows_in_a_data_file_is_counted_until_it_is_forgotten(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {f"00/{i}": b"" for i in range(9)} | {"01/there": b"x\n"}), tmp_path / "out"
+    gather(source, dest)
+    Ledger(dest).checkpoint(spark=HERE["spark"])
+    shutil.rmtree(source / "00")
+    for _ in range(3):
+        assert gather(source, dest).deleted == 9
+    Ledger(dest).forget(f"file://{source}/00/4", last_copy=True, **HERE)
+    assert gather(source, dest).deleted == 8
+
+
+def test_each_call_counts_the_files_that_it_means(tmp_path: Path) -> None:
+    files = {f"{folder}/{i}.{kind}": b"x\n" for folder in ("00", "_h") for i in range(4) for kind in ("log", "txt")}
+    source, dest = write(tmp_path / "in", {**files, "there.log": b"x\n"}), tmp_path / "out"
+    gather(source, dest, hidden=True)
+    Ledger(dest).checkpoint(spark=HERE["spark"])
+    shutil.rmtree(source / "00")
+    shutil.rmtree(source / "_h")
+    for _ in range(2):
+        for how, gone in (({}, 8), ({"hidden": True}, 16), ({"include": "*.log"}, 4), ({"exclude": "*0.*"}, 6)):
+            assert gather(source, dest, **how).deleted == gone, how
 
 
 def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
