@@ -465,6 +465,24 @@ def test_the_young_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store().stat(stray) is None
 
 
+def test_what_is_old_goes_also_where_checkpoints_come_more_often_than_the_grace_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a loop, in which there is always a young one: else no segment and no checkpoint would ever go."""
+    for i in range(4):
+        commit(lambda job, i=i: [task(job, 0, rows(PATHS[i : i + 1]))])
+        write()
+    put(Expired(below=8, time="2026"))
+    written = {e.name: e.modified for e in store().walk(names.CHECKPOINTS)}
+    second = written[sorted(heads())[1]]  # in ns: the first two are older than the grace
+    monkeypatch.setattr(checkpoint.time, "time", lambda: 1.0 + second / 1e9)
+    assert checkpoint.outdated(Log(store()).refresh(), 1.0) == 1
+    before = heads()
+    checkpoint.sweep(store(), 1.0)
+    assert heads() == before[1:]
+    assert len(list(store().walk(names.LEDGER))) == 2, "what the younger ones have merged may still be read"
+    assert checkpoint.outdated(Log(store()).refresh(), 1.0) == 0
+    assert covered() == PATHS[:4]
+
+
 def test_a_writer_whose_pieces_are_swept_has_written_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the segments that its checkpoint has merged would be deleted, and its pieces, too."""
     commit(lambda job: [task(job, 0, rows(PATHS[:2]))])

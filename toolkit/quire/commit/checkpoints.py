@@ -9,6 +9,7 @@ while its pieces were swept. One that is there and damaged is an error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -194,15 +195,18 @@ def damaged(store: Store, piece: str, why: BaseException) -> FormatError:
 
 
 # ------------------------------------------------------------------------------------------------------------------ finding one
-def seek(store: Store) -> list[tuple[int, str]]:
-    """The versions and ids of all checkpoints that have a head, the newest first."""
-    found = [names.checkpoint_of_head(e.name) for e in store.scan(names.CHECKPOINTS) if isinstance(e, File)]
+def seek(store: Store, before: float = math.inf) -> list[tuple[int, str]]:
+    """The versions and ids of all checkpoints that have a head, which was there `before` (ns since 1970), the newest first."""
+    found = [names.checkpoint_of_head(e.name) for e in store.scan(names.CHECKPOINTS) if isinstance(e, File) and e.modified <= before]
     return sorted((x for x in found if x is not None), reverse=True)
 
 
-def newest(store: Store, at_most: int | None = None) -> Checkpoint | None:
-    """The newest checkpoint that counts, of a version not above `at_most`; None: the log is read from its beginning."""
-    for version, checkpoint in seek(store):
+def newest(store: Store, at_most: int | None = None, before: float = math.inf) -> Checkpoint | None:
+    """The newest checkpoint that counts, of a version not above `at_most`; None: the log is read from its beginning.
+
+    `before`: of those whose heads were there at a time, in ns since 1970.
+    """
+    for version, checkpoint in seek(store, before):
         if at_most is None or version <= at_most:
             found = _head(store, version, checkpoint)
             if found is not None and complete(store, found):

@@ -32,7 +32,6 @@ from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import live, totals
 from quire.errors import QuireError
 from quire.spark.runner import Failure, Runner
-from quire.storage import Entry as File
 from quire.storage import Store, connect, remove_all
 
 PIECE_ROWS = 500_000  # about that many in a piece: some 150 MB of a task's memory
@@ -269,26 +268,25 @@ def _merge_keys(url: str, options: Any, work: keys.Merge, piece: int) -> dict[st
 def outdated(log: Log, grace: float) -> int:
     """How many checkpoints `sweep` would delete, with what they have merged, as another stands for them since `grace` seconds."""
     young = (time.time() - grace) * 1e9
-    heads = ((e, names.checkpoint_of_head(e.name)) for e in log.store.scan(names.CHECKPOINTS) if isinstance(e, File))
-    old = [e.name for e, head in heads if head is not None and head[0] <= log.expired() and e.modified <= young]
+    old = [names.checkpoint_head(*head) for head in checkpoints.seek(log.store, young) if head[0] <= log.expired()]
     # The last of them may be one that is not complete, which stands for none.
-    keep = checkpoints.newest(log.store, log.expired()) if len(old) > 1 else None
-    return sum(name < keep.head for name in old) if keep is not None and keep.head in old else 0
+    keep = checkpoints.newest(log.store, log.expired(), young) if len(old) > 1 else None
+    return sum(name < keep.head for name in old) if keep is not None else 0
 
 
 def sweep(store: Store, grace: float = GRACE) -> int:
     """Delete older checkpoints, pieces that no head names, and merged segments, once no readable version needs them; how many.
 
     The first version that can still be read must have a checkpoint below it or at it, which stands for the segments; and that must have
-    been there for `grace` seconds, since others may read what it merges.
+    been there for `grace` seconds, since others may read what it merges. Where checkpoints come more often than that, younger ones wait.
     """
     log = Log(store).refresh()
     young = (time.time() - grace) * 1e9
     heads = {e.name: e.modified for e in store.walk(names.CHECKPOINTS)}
     ages = {e: heads[e] for e in heads if names.checkpoint_of_head(e)}
-    keep = checkpoints.newest(store, log.expired())
+    keep = checkpoints.newest(store, log.expired(), young)
     gone = list[str]()
-    if keep is not None and ages.get(keep.head, young) <= young:
+    if keep is not None:
         gone += [head for head in sorted(ages) if head < keep.head]
         # Quarantine files stay as long as one of their records counts: they are not merged.
         there = {e.name: e.modified for e in store.walk(names.LEDGER)}
