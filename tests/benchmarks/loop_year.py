@@ -11,7 +11,7 @@ open it and to plan, what the driver holds beyond the objects themselves, the re
 that would be ideal, and the share of upkeep in the time that the loop works. With fewer runs than a year has, the clock jumps by as much
 more, and what is due after so many entries of the log (archives, checkpoints, versions that end) is due after as many times fewer, down to
 a fiftieth: it happens as often as in a year of five-minute runs, and upkeep has more to do by each run. But then a day is over before
-the next checkpoint comes, so what has to outlive a day's grace is seen where the clock does not jump (`--days`): a twelfth of it is a month.
+the next checkpoint comes, so what outlives a day of grace is seen where the clock does not jump (`--days`; a month is a twelfth).
 """
 
 from __future__ import annotations

@@ -243,6 +243,32 @@ def test_a_loop_maintains_a_table_by_itself(tmp_path: Path, create: dict[str, An
 
 
 @pytest.mark.usefixtures("long_ago")
+def test_a_table_keeps_no_segments_that_its_checkpoints_stand_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clean says which versions end, and upkeep takes what only these needed."""
+    monkeypatch.setattr(checkpoint, "ENTRIES", 6)
+    table, report = of_table(tmp_path, 20, maintain={"small_files": 3, "grace": 0, "keep": 2, "log_ratio": 0.0})
+    assert report.upkeep == ()
+    state = tmp_path / "table/.hoodie/_quire"
+    assert len(list(state.glob("ledger/*"))) < 12, "of 21 runs and their upkeep"
+    assert len(list(state.glob("checkpoints/*.entry"))) < 6
+    ledger = Ledger(table.url)
+    assert ledger.summary().files == 21
+    assert ledger.verify(spark=LocalRunner()).ok
+    assert len(ledger.inspect.splits(spark=LocalRunner())) == 21
+    assert rows_there(table) == {f"a{n}": n for n in range(21)} | {"same": rows_there(table)["same"]}
+    runs = ledger.inspect.history().query("verb == 'run'")
+    with ledger.pin(shows := int(runs["version"].iloc[-1]) + 1) as version:
+        assert version == shows, "only a clean ends versions"
+    again: dict[str, Any] = {"schema": "id string, city string, n long", "function_version": "1", "maintain": False, **HERE}
+    instant = table.savepoint()
+    assert quire.process(tmp_path / "in", table, rows_of, **again).files == 1  # the one that came as the loop ended
+    assert table.restore(instant, progress=False).splits == 1
+    assert quire.process(tmp_path / "in", table, rows_of, **again).files == 1
+    assert Ledger(table.url).verify(spark=LocalRunner()).ok
+    assert rows_there(table)["a21"] == 21
+
+
+@pytest.mark.usefixtures("long_ago")
 def test_what_is_younger_than_the_grace_stays_readable(tmp_path: Path) -> None:
     """However many writes there are: who follows the table may be behind."""
     table, _ = of_table(tmp_path, 6, maintain={"small_files": 3, "keep": 2, "grace": "1 day"})

@@ -362,6 +362,8 @@ MUTANTS = (
     m("checkpoint_cut, checkpoint_unpublished", CHECKPOINT, "    version = log.settled_version()\n", "    version = log.tip\n", first="tests/coverage/test_checkpoints.py"),
     m("checkpoint_names_later_tip", CHECKPOINT, "        version=version, id=made,", "        version=Log(store).refresh().tip, id=made,", first="tests/coverage/test_checkpoints.py"),
     m("checkpoint_union", FOLD, "Source(log.base.version, name,", "Source(1 << 60, name,", first="tests/coverage/test_checkpoints.py"),
+    m("a table keeps what its checkpoints stand for", "ledger/maintaining.py", "        elif merged := checkpoint.outdated(log, self.wanted.grace):\n", "        elif files and (merged := checkpoint.outdated(log, self.wanted.grace)):\n", first="tests/ledger/test_maintaining.py"),
+    m("upkeep expires a table as it does files", "ledger/maintaining.py", "            if is_table(store):\n                return swept(store, self.wanted.grace)\n", "", first="tests/ledger/test_maintaining.py"),
     m("what is old stays while there is a young checkpoint", CHECKPOINT, "    keep = checkpoints.newest(store, log.expired(), young)\n", "    keep = checkpoints.newest(store, log.expired())\n    keep = None if keep is None or heads[keep.head] > young else keep\n", first="tests/coverage/test_checkpoints.py"),
     m("a checkpoint stands for others before the grace has ended", CHECKPOINT, "    keep = checkpoints.newest(store, log.expired(), young)\n", "    keep = checkpoints.newest(store, log.expired())\n", first="tests/coverage/test_checkpoints.py"),
     m("nobody is told that what is old may go", CHECKPOINT, "keep = checkpoints.newest(log.store, log.expired(), young) if len(old) > 1", "keep = checkpoints.newest(log.store, log.expired(), 0) if len(old) > 1", first="tests/coverage/test_checkpoints.py"),
@@ -1068,7 +1070,7 @@ MUTANTS = (
     # events in the place of listings
     m("a message is deleted before its file is taken", "engine/listening.py", "if not any(lies_in(where, left) for where in meant.of[one.id])]", "if True]", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
     m("a young file's event is settled", "planning/listing.py", "        if later is not None and (found.young > young", "        if False and later is not None and (found.young > young", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
-    m("a stretch is counted as before, and its rows have moved", "planning/deleted.py", "if known and fold.removed.keys().isdisjoint(known.data_files):", "if known:", first="tests/planning/test_stretches.py"),
+    m("a stretch is counted as before, and its rows have moved", "planning/deleted.py", "if known and not _there(known.data_files, moved).any():", "if known:", first="tests/planning/test_stretches.py"),
     m("a stretch is counted as before, and a commit has said more of it", "planning/deleted.py", "busy = Spans(self._spans()), stretches.said_later(fold)", "busy = (Spans(self._spans()),)", first="tests/planning/test_stretches.py"),
     m("a stretch is counted as before, and its files are there again", "planning/deleted.py", 'yield from ((f"{url}/{first}", f"{url}/{last}") for first, last in self._ranges)', "yield from ()", first="tests/planning/test_stretches.py"),
     m("a stretch is counted as another call has found it", "planning/deleted.py", "chosen.exclude, chosen.hidden)", "chosen.exclude)", first="tests/planning/test_stretches.py"),

@@ -116,9 +116,11 @@ class Fold:
                 table = table.append_column(segments.PIECE.field("quarantine"), aside)
             return table
         one = ["attempt"] if self.only is not None else []
-        table = segments.read(
-            store, source.segment, list(dict.fromkeys([*needed, "commit", *one])), first, last, among=among, narrow=narrow
-        )
+        columns = list(dict.fromkeys([*needed, "commit", *one]))
+        if narrow and among is None:
+            table = segments.read_part(store, source.segment, columns, first, last)
+        else:
+            table = segments.read(store, source.segment, columns, first, last, among=among)
         if self.only is not None:
             attempt = names.attempt_of_segment(self.only.segment)
             mine = pc.and_(pc.equal(table.column("commit"), self.only.number), pc.equal(table.column("attempt"), attempt))

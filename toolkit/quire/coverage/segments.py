@@ -118,32 +118,53 @@ class SegmentWriter:
 
 def read(
     store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "", of: str = "", among: pa.Array | None = None,
-    get: Callable[[str], bytes] | None = None, *, narrow: bool = False,
+    get: Callable[[str], bytes] | None = None,
 ) -> pa.Table:  # fmt: skip
     """The rows of a segment, or of a checkpoint's piece, with paths in [first, last] (all where not given), or of `among` (sorted).
 
     One that is missing is an error, never empty. `of`: how the log names it, for that error. `get`: gives the bytes in the store's place.
-    `narrow`: [first, last] is a small part of the piece, so the rest of its bytes is not asked for.
     """
     piece = names.head_of_piece(name) is not None
     try:
         # A piece is long: for a few paths, only the row groups that may hold them are read.
-        some = piece and first and (narrow or first == last or (among is not None and len(among) <= FEW))
+        some = piece and first and (first == last or (among is not None and len(among) <= FEW))
         file = _opened(store, name, None if some else (get or store.get)(name))
         groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last, among)]
         if some and among is not None:
             groups = _not_ruled_out(file, groups, among)
-        if some and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
-            file = _opened(store, name, store.get(name))
-        rows = _Rows(file, f"{store.url}/{name}" if piece and len(groups) <= HOT else "")
+        rows = _rows(store, name, file, groups, whole=not some)
         table = rows.read(columns, groups) if among is None else _among(rows, columns, groups, among)
         _check_places(table)
     except (NotFoundError, *DAMAGED) as e:
         raise _damaged(store, name, of, e) from e
-    if last and table.num_rows:
-        path = table.column("path")
-        table = table.filter(pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last)))
-    return table
+    return _within(table, first, last)
+
+
+def read_part(store: Store, name: str, columns: Sequence[str], first: str, last: str) -> pa.Table:
+    """The same of a checkpoint's piece, of which [first, last] is a small part: the rest of its bytes is not asked for."""
+    try:
+        file = _opened(store, name)
+        groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last, None)]
+        table = _rows(store, name, file, groups, whole=False).read(columns, groups)
+        _check_places(table)
+    except (NotFoundError, *DAMAGED) as e:
+        raise _damaged(store, name, "", e) from e
+    return _within(table, first, last)
+
+
+def _within(table: pa.Table, first: str, last: str) -> pa.Table:
+    if not last or not table.num_rows:
+        return table
+    path = table.column("path")
+    return table.filter(pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last)))
+
+
+def _rows(store: Store, name: str, file: OwnParquet, groups: list[int], *, whole: bool) -> _Rows:
+    """The rows of some groups; `whole`: all bytes are here."""
+    if not whole and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
+        file = _opened(store, name, store.get(name))
+    hot = names.head_of_piece(name) is not None and len(groups) <= HOT
+    return _Rows(file, f"{store.url}/{name}" if hot else "")
 
 
 @functools.lru_cache(HOT)

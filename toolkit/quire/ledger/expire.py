@@ -6,7 +6,7 @@ A pin keeps a version readable. Only settled versions expire, so deadness is fin
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -73,9 +73,21 @@ def _expire(store: Store, before_version: int | None, grace: float) -> ExpireRep
     # Cleans every job before: nothing may be left from which a slow publisher could make a file again. Then what is named in the log goes,
     # and here what a slow store has brought back.
     log = protocol.recover(store)
-    done_with = quarantine.dead(store, log, below)
-    remove_all(store, [*dead, *done_with])
-    return ExpireReport(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
+    remove_all(store, [*dead, *quarantine.dead(store, log, below)])
+    return _swept(store, log, grace, dead)
+
+
+def swept(store: Store, grace: float) -> ExpireReport:
+    """Delete what the checkpoints of a table's ledger stand for since `grace` seconds; which versions end, its clean has said.
+
+    Its quarantine stays: a restore may take back the commit by which a record has left it.
+    """
+    return _swept(store, protocol.recover(store), grace, {})
+
+
+def _swept(store: Store, log: Log, grace: float, dead: Mapping[str, int]) -> ExpireReport:
+    pinned = tuple(sorted(set(log.pins().values())))
+    return ExpireReport(store.url, log.expired(), len(dead), sum(dead.values()), pinned, sweep(store, grace))
 
 
 def keep(store: Store, wanted: Keep) -> ExpireReport:

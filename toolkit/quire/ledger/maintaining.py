@@ -23,7 +23,7 @@ from quire.engine.request import Request
 from quire.errors import QuireError, UsageError, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import compact
-from quire.ledger.expire import ExpireReport, expire
+from quire.ledger.expire import ExpireReport, expire, swept
 from quire.ledger.job import Changed, Dest
 from quire.planning.rewriting import live_files
 from quire.progress import Progress, ProgressEvent
@@ -147,14 +147,13 @@ class Maintaining:
         return dict(self._due(store, protocol.recover(store) if log is None else log.refresh()))
 
     def _due(self, store: Store, log: Log) -> Iterator[tuple[str, str]]:
-        if not is_table(store):
-            if why := self._small(log):
-                yield COMPACT, why
-            before = log.expired()
-            if log.tip - before >= VERSIONS and (gone := retire.expiring(log, self.wanted.grace) - before) >= VERSIONS:
-                yield EXPIRE, f"{gone:,} versions are older than what is kept"
-            elif merged := checkpoint.outdated(log, self.wanted.grace):
-                yield EXPIRE, f"{merged:,} checkpoints, and what they have merged, are older than what is kept"
+        before, files = log.expired(), not is_table(store)  # of a table's files its own services take care
+        if files and (why := self._small(log)):
+            yield COMPACT, why
+        if files and log.tip - before >= VERSIONS and (gone := retire.expiring(log, self.wanted.grace) - before) >= VERSIONS:
+            yield EXPIRE, f"{gone:,} versions are older than what is kept"
+        elif merged := checkpoint.outdated(log, self.wanted.grace):
+            yield EXPIRE, f"{merged:,} checkpoints, and what they have merged, are older than what is kept"
         if checkpoint.due(log):
             yield CHECKPOINT, f"{log.tip - log.merged:,} entries since the last one"
         if entries := archiving.due(log):
@@ -217,6 +216,8 @@ class Maintaining:
             return found.version if found else 0
 
         def expired(_: float | None) -> ExpireReport:
+            if is_table(store):
+                return swept(store, self.wanted.grace)
             return expire(store, retire.expiring(Log(store).refresh(), self.wanted.grace), self.wanted.grace)
 
         return {COMPACT: merged, CHECKPOINT: checkpointed, EXPIRE: expired, ARCHIVE: archived}

@@ -29,7 +29,7 @@ DELETED = pa.schema([("path", pa.string()), ("version", pa.string()), ("commit",
 COUNTED = ["path", "start", "state"]
 HELD, RANGE = 100_000, 1_000  # names that are held as such; of these, how many are one range
 NARROW = 10 * segments.ROW_GROUP  # rows of a piece of which not all are asked for
-PART, FEW = 1_000, 100  # files in a part of a stretch; names that are remembered of one
+PART, FEW = 1_000, 20  # files in a part of a stretch; names that are remembered of one
 _LAST = "\U0010ffff"
 
 
@@ -82,6 +82,7 @@ class ListedNames:
         """How many files have gone, and the paths of some of them; each number and some `most` paths at a time."""
         self._pack()
         busy = Spans(self._spans()), stretches.said_later(fold)
+        moved = _hashes(list(fold.removed))
         for source, first, last in self._sources(fold):
             if not stretches.lasts(fold, source):
                 paths = _whole(fold.of(source).rows(store, COUNTED, first, last)).column("path").to_pylist()
@@ -92,7 +93,7 @@ class ListedNames:
             for stretch in stretches.cut(store, source, first, last):
                 for each in [stretch] if self._still(stretch, *busy) else self._memory(store, source, stretch).parts or [stretch]:
                     known = self._memory(store, source, each).gone if (still := self._still(each, *busy)) else None
-                    if known and fold.removed.keys().isdisjoint(known.data_files):
+                    if known and not _there(known.data_files, moved).any():
                         yield known.files, list(known.examples[:most])
                     else:
                         unknown.append((each, still))
@@ -132,7 +133,7 @@ class ListedNames:
             rows = rows.filter(pc.invert(pc.is_in(rows.column("data_file"), pa.array(moved, pa.string()))))
         paths = [path for path in rows.column("path").to_pylist() if self._meant(path[self._prefix :])]
         if not moved:
-            self._memory(store, source, stretch).gone = Gone(len(paths), tuple(paths[:FEW]), files)
+            self._memory(store, source, stretch).gone = Gone(len(paths), tuple(paths[:FEW]), np.unique(_hashes(list(files))))
         return len(paths), paths[: min(most, FEW)]
 
     def _memory(self, store: Store, source: Source, stretch: Stretch) -> stretches.Memory:
@@ -226,6 +227,14 @@ def _together(found: list[tuple[Stretch, bool]]) -> Iterator[tuple[bool, list[St
 def _end(until: str) -> str:
     """The last name whose first part comes before `until`: also below a directory that `until` begins with."""
     return max((until, *(until[:i] + "/" + _LAST for i in range(1, len(until))))) if until else _LAST
+
+
+def _there(some: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Which hashes are among some others, which come in order."""
+    if not len(some):
+        return np.zeros(len(hashes), bool)
+    found: np.ndarray = some[np.minimum(np.searchsorted(some, hashes), len(some) - 1)] == hashes
+    return found
 
 
 def _hashes(names: list[str]) -> np.ndarray:

@@ -10,13 +10,16 @@ import functools
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.coverage import segments
 from quire.coverage.fold import NEAR, Fold, Source
 from quire.storage import Store
 
-HELD = 4_096  # stretches that a process remembers
+if TYPE_CHECKING:
+    import numpy as np
+
+HELD = 1_024  # stretches that a process remembers: 20 million paths, by some 5 KB each
 _LAST = "\U0010ffff"
 
 
@@ -28,11 +31,11 @@ class Stretch(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Files that have gone from a stretch: how many, a few of their paths, and the data files that hold the rows."""
+    """Files that have gone from a stretch: how many, some of their paths, and the data files that hold their rows, as hashes in order."""
 
     files: int
     examples: tuple[str, ...]
-    data_files: frozenset[str]
+    data_files: np.ndarray
 
 
 class Spans:
