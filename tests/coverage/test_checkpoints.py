@@ -473,7 +473,7 @@ def test_what_is_old_goes_also_where_checkpoints_come_more_often_than_the_grace_
     put(Expired(below=8, time="2026"))
     written = {e.name: e.modified for e in store().walk(names.CHECKPOINTS)}
     second = written[sorted(heads())[1]]  # in ns: the first two are older than the grace
-    monkeypatch.setattr(checkpoint.time, "time", lambda: 1.0 + second / 1e9)
+    monkeypatch.setattr(checkpoint.time, "time", lambda: 1.0 + (second + 0.5) / 1e9)
     assert checkpoint.outdated(Log(store()).refresh(), 1.0) == 1
     before = heads()
     checkpoint.sweep(store(), 1.0)
