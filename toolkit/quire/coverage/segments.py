@@ -199,34 +199,34 @@ class _Rows:
             yield pa.RecordBatch.from_arrays([held[name] for name in columns], schema=schema)
 
 
-def _among(file: _Rows, columns: Sequence[str], groups: list[int], among: pa.Array) -> pa.Table:
+def _among(rows: _Rows, columns: Sequence[str], groups: list[int], among: pa.Array) -> pa.Table:
     """The rows of some paths, which are sorted: what else is known of a row is read only where the row group holds one of them.
 
     Arrow looks up by a 64-bit hash and compares the whole path where it hits. Some 20,000 rows at a time, among the few paths that may
     be there: all of it stays in the processor's cache.
     """
     found, hits = list[pa.Array](), list[pa.Array]()
-    for batch in file.batches(["path"], groups):
+    for batch in rows.batches(["path"], groups):
         path = batch.column("path")
         hits.append(pc.is_in(path, _between(among, *pc.min_max(path).as_py().values())))
         found.append(path.filter(hits[-1]))
     others = [c for c in columns if c != "path"]
     if not others:
-        return pa.table([pa.chunked_array(found, pa.string())], schema=pa.schema([file.file.schema.field("path")]))
+        return pa.table([pa.chunked_array(found, pa.string())], schema=pa.schema([rows.file.schema.field("path")]))
     hit, at = pa.chunked_array(hits, pa.bool_()), 0
     some, masks = list[int](), list[pa.ChunkedArray]()
     for i in groups:
-        here = hit.slice(at, file.file.groups[i].num_rows)
+        here = hit.slice(at, rows.file.groups[i].num_rows)
         if pc.any(here).as_py():
             some.append(i)
             masks += here.chunks
-        at += file.file.groups[i].num_rows
+        at += rows.file.groups[i].num_rows
     mask, at, rest = pa.chunked_array(masks, pa.bool_()), 0, list[pa.RecordBatch]()
-    for batch in file.batches(others, some):
+    for batch in rows.batches(others, some):
         rest.append(batch.filter(mask.slice(at, batch.num_rows).combine_chunks()))
         at += batch.num_rows
-    table = pa.Table.from_batches(rest) if rest else file.read(others, [])
-    return table.append_column(file.file.schema.field("path"), pa.chunked_array(found, pa.string())).select(columns)
+    table = pa.Table.from_batches(rest) if rest else rows.read(others, [])
+    return table.append_column(rows.file.schema.field("path"), pa.chunked_array(found, pa.string())).select(columns)
 
 
 def holds_any(among: pa.Array, first: str, last: str) -> bool:

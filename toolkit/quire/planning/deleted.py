@@ -162,10 +162,7 @@ class ListedNames:
 
     def _missing(self, paths: list[str]) -> list[int]:
         """Which of some gathered files would have been listed, were they there; by their places."""
-        hashes, listed = _hashes([path[self._prefix :] for path in paths]), self._listed
-        there = (
-            listed[np.minimum(np.searchsorted(listed, hashes), len(listed) - 1)] == hashes if len(listed) else np.zeros(len(paths), bool)
-        )
+        there = _there(self._listed, _hashes([path[self._prefix :] for path in paths]))
         return [at for at in np.flatnonzero(~there).tolist() if self._meant(paths[at][self._prefix :])]
 
     def _below_another(self, source: Source, folder: str, prefix: int) -> bool:

@@ -63,7 +63,10 @@ def below(path: str) -> tuple[str, str]:
 
 def said_later(fold: Fold) -> Spans:
     """The paths of which commits since the checkpoint say what has become of their rows; but for rows that have moved to other files."""
-    return Spans([*((path, path) for path in fold.uncovered), *((said.first, said.last) for said in fold.said)])
+    laid: dict[str, Spans] = fold.uncovered.__dict__  # once, and not for each piece of a listing: there may be very many
+    if "said" not in laid:
+        laid["said"] = Spans([*((path, path) for path in fold.uncovered), *((said.first, said.last) for said in fold.said)])
+    return laid["said"]
 
 
 def lasts(fold: Fold, source: Source) -> bool:
