@@ -178,9 +178,9 @@ class KeyObject:
             some = slice(at, at + AT_ONCE)
             buckets = _buckets(high[some], self._shared, self.bits)
             first, end = self.bounds[buckets], self.bounds[buckets + 1]
-            apart = np.flatnonzero((first[1:] - end[:-1]) * ROW.itemsize > gap) + 1
-            # What lies near to one another is read at once.
-            begins, ends = first[np.append(0, apart)], end[np.append(apart - 1, len(end) - 1)]
+            apart = np.ones(len(first) + 1, np.bool_)
+            apart[1:-1] = (first[1:] - end[:-1]) * ROW.itemsize > gap  # what lies near to one another is read at once
+            begins, ends = first[apart[:-1]], end[apart[1:]]
             places, sizes = self._rows + ROW.itemsize * begins, ROW.itemsize * (ends - begins)
             yield self._checked(self._read_all([*zip(places.tolist(), sizes.tolist(), strict=True)])), some
 
@@ -192,6 +192,8 @@ class KeyObject:
 
     def counting(self, rows: Array, number: int, uncovered: Uncovered) -> Array:
         """The rows that still count: no commit after `number` has uncovered their records."""
+        if not any(path in uncovered for path, _ in self.paths):  # nearly always
+            return rows
         stays = self.counts(rows, number, uncovered)
         return rows if stays.all() else picked(rows, stays)
 
@@ -378,7 +380,7 @@ def _pairs(objects: Sequence[KeyObject], within: int) -> dict[int, set[int]]:
     for start in range(0, 256, step):
         end = min(256, start + step)
         some = [each.rows(int(each.starts()[start]), int(each.starts()[end])) for each in objects]
-        rows = np.concatenate(some)
+        rows = joined(some)
         of = np.repeat(np.arange(len(objects)), [len(each) for each in some])
         order = np.lexsort((rows["at"], rows["low"], rows["high"]))
         rows, of = picked(rows, order), of[order]
@@ -476,9 +478,15 @@ def merged(store: Store, work: Merge, piece: int) -> KeyRun | None:
     return KeyRun(name, len(rows), work.runs[0].by, int(rows["at"].max()), work.version, max(run.time for run in work.runs))
 
 
+def joined(tables: Sequence[Array]) -> Array:
+    """All rows, one table after the other: as bytes, since numpy compares the fields of each table with those of the next one."""
+    found: Array = np.concatenate([np.zeros(0, np.uint8), *(np.ascontiguousarray(rows).view(np.uint8) for rows in tables)]).view(ROW)
+    return found
+
+
 def sorted_rows(tables: Sequence[Array]) -> Array:
     """All rows in the order in which an object has them."""
-    rows = tables[0] if len(tables) == 1 else np.concatenate([np.zeros(0, ROW), *tables])
+    rows = tables[0] if len(tables) == 1 else joined(tables)
     return picked(rows, np.argsort(rows["high"], kind="stable"))  # quick where the tables are in order already
 
 

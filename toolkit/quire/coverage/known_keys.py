@@ -25,7 +25,7 @@ import numpy.typing as npt
 from quire.commit import names
 from quire.commit.checkpoints import KeyRun
 from quire.coverage.deduplicate import Prints
-from quire.coverage.keys import ROW, SOME, KeyObject, Place, Window, heads_of, lower_bound, matching, picked, put, put_parts, sorted_rows
+from quire.coverage.keys import ROW, SOME, KeyObject, Place, Window, heads_of, joined, lower_bound, matching, picked, put, put_parts, sorted_rows
 from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
 from quire.storage.scratch import on_disk
@@ -120,12 +120,12 @@ class KnownKeys:
         waiting, size = list[tuple[Array, Array]](), 0  # rows of objects whose ranges follow one another, and who looks for them
 
         def look() -> None:
-            rows, here = (np.concatenate(each) for each in zip(*waiting, strict=True))
-            found[here] |= matching(rows, wanted.take(here), window.within)
+            here = np.concatenate([here for _, here in waiting])
+            found[here] |= matching(joined([rows for rows, _ in waiting]), wanted.take(here), window.within)
             waiting.clear()
 
         for some in np.split(np.arange(len(places)), np.flatnonzero(np.diff(objects)) + 1):
-            one, mine = self.objects[int(objects[some[0]])], np.unique(places[some])
+            one, mine = self.objects[int(objects[some[0]])], places[some]  # each once: those of an object are in one level
             for there, which in one.among(wanted.high[mine]):
                 rows = one.counting(there, numbers[one.name], window.uncovered)
                 if not len(rows):

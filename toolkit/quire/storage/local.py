@@ -116,11 +116,12 @@ class LocalFiles(WithoutUploads):
 
     def _open(self, name: str) -> int:
         """Open an object, which is a regular file: a link is not followed, and a pipe in its place does not block."""
-        self._own(name)  # says which part of it is a link; opening goes through none, whatever takes its place from here on
+        self._path(name)
         try:
             with below(self.root, to_os(name)) as (folder, last):
                 fd = os.open(last, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except OSError as e:
+            self._own(name)  # says which part of it is a link
             if e.errno == errno.ELOOP:
                 raise self._not_followed(name) from e
             raise
@@ -227,9 +228,12 @@ class LocalFiles(WithoutUploads):
             return file.read(length)
 
     def get_ranges(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        with explained("read", self.shown(name)), open(self._open(name), "rb") as file:
-            fd, read = file.fileno(), os.pread
-            return [read(fd, length, start) for start, length in places]
+        with explained("read", self.shown(name)):
+            fd, read = self._open(name), os.pread
+            try:
+                return [read(fd, length, start) for start, length in places]
+            finally:
+                os.close(fd)
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         # The hot loop of consolidation: locals and bare system calls, about 10 µs a small file.
