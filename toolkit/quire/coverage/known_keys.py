@@ -25,7 +25,21 @@ import numpy.typing as npt
 from quire.commit import names
 from quire.commit.checkpoints import KeyRun
 from quire.coverage.deduplicate import Prints
-from quire.coverage.keys import ROW, SOME, KeyObject, Place, Window, heads_of, joined, lower_bound, matching, picked, put, put_parts, sorted_rows
+from quire.coverage.keys import (
+    ROW,
+    SOME,
+    KeyObject,
+    Place,
+    Window,
+    heads_of,
+    joined,
+    lower_bound,
+    matching,
+    picked,
+    put,
+    put_parts,
+    sorted_rows,
+)
 from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
 from quire.storage.scratch import on_disk
