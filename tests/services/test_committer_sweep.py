@@ -11,7 +11,8 @@ from quire.committers import advise, inspect_success, sweep
 from quire.committers.advice.places import place as place_of
 from quire.errors import RefusedError, StorageError
 from quire.storage import bare
-from quire.storage.azure.rest import BlobResponse, BlobRest
+from quire.storage.azure.rest import BlobRest
+from quire.storage.message import Answer
 from quire.storage.s3.store import S3Store
 from services import s3
 from services.azurite import ACCOUNT, connection_string
@@ -113,9 +114,10 @@ def test_the_account_is_asked_whether_it_has_directories(
     assert place_of(url).kind == "abfs", "nobody can be asked without options"
     real = BlobRest.send
 
-    def sent(*args: Any, **kwargs: Any) -> BlobResponse:
+    def sent(*args: Any, **kwargs: Any) -> Answer:
         answer = real(*args, **kwargs)
-        return answer if header is None else answer._replace(headers={**answer.headers, "x-ms-is-hns-enabled": header})
+        more = f"x-ms-is-hns-enabled: {header}\r\n" if header else ""
+        return Answer(answer.status, answer._head + more.encode(), answer.body)
 
     monkeypatch.setattr(BlobRest, "send", sent)
     assert place_of(url, options=options).kind == kind

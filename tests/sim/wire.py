@@ -10,11 +10,16 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import urllib3
+
+from quire.storage.asking import Asking, Steps
+from quire.storage.message import Answer
+from quire.storage.wire import Ask
 
 __all__ = ["Place", "Wire", "changes", "tears"]
 
@@ -72,6 +77,25 @@ def tears(op: str) -> bool:
     return op.startswith("PUT") and op.endswith(" …")
 
 
+def _answered(once: Callable[..., Any], asking: Asking, ask: Ask, body: bytes | Iterator[bytes] | None) -> Answer:
+    """The answer to a request. Of a body that does not end the service hears what there is of it."""
+    if not isinstance(body, bytes | None):
+        where = urlsplit(ask.origin)
+        with closing(http.client.HTTPConnection(str(where.hostname), where.port, timeout=20)) as connection:
+            connection.putrequest(ask.method, ask.target, skip_accept_encoding=True)
+            for line in ask.headers.splitlines():
+                connection.putheader(*line.split(": ", 1))
+            connection.putheader("Content-Length", str(len(ask.body or b"")))
+            connection.endheaders()
+            for piece in body:
+                connection.send(piece)
+
+    def steps() -> Steps:
+        return (yield ask)
+
+    return once(asking, steps)  # type: ignore[no-any-return]
+
+
 class Wire:
     """All requests of this process to one place."""
 
@@ -81,7 +105,7 @@ class Wire:
 
     @contextmanager
     def installed(self) -> Iterator[Wire]:
-        urlopen, request = urllib3.HTTPConnectionPool.urlopen, http.client.HTTPConnection.request
+        urlopen, request, once = urllib3.HTTPConnectionPool.urlopen, http.client.HTTPConnection.request, Asking.once
         wire = self
 
         def asked(pool: Any, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> Any:
@@ -116,13 +140,36 @@ class Wire:
             connection.getresponse = once
             return None
 
+        def single(asking: Asking, begin: Callable[[], Steps]) -> Any:
+            """Of Azure and Google."""
+            return once(asking, begin) if wire.watch.actor is None else wire._single(once, asking, begin)
+
         urllib3.HTTPConnectionPool.urlopen = asked  # type: ignore[method-assign, assignment]
+        Asking.once = single  # type: ignore[method-assign]
         http.client.HTTPConnection.request = sent  # type: ignore[method-assign, assignment]
         try:
             yield self
         finally:
             urllib3.HTTPConnectionPool.urlopen = urlopen  # type: ignore[method-assign]
+            Asking.once = once  # type: ignore[method-assign]
             http.client.HTTPConnection.request = request  # type: ignore[method-assign]
+
+    def _single(self, once: Callable[..., Any], asking: Asking, begin: Callable[[], Steps]) -> Any:
+        """The end of one request's steps."""
+        steps = begin()
+        ask: Ask = next(steps)
+        data = None if ask.body is None else bytes(ask.body)
+        try:
+            answer = self._do(ask.method, ask.target, data, lambda body: _answered(once, asking, ask, body), lambda _: None)
+        except Exception as e:
+            goes_on = partial(steps.throw, e)
+        else:
+            goes_on = partial(steps.send, answer)
+        try:
+            goes_on()
+        except StopIteration as e:
+            return e.value
+        raise AssertionError("a single request has one step")
 
     def _do(self, method: str, url: str, data: bytes | None, effect: Callable[[Any], Any], close: Callable[[Any], None]) -> Any:
         """One request; `close` ends the connection of an answer that nobody reads."""

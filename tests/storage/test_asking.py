@@ -137,6 +137,26 @@ def test_an_answer_that_does_not_end_is_left(talk: Talk, monkeypatch: pytest.Mon
         assert not line.flying
 
 
+def test_a_thin_line_brings_an_answer_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "LASTS", 0.3)
+    monkeypatch.setattr(asking, "THIN", 5_000)
+
+    def thin(sock: socket.socket, _: int) -> None:
+        head(sock)
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
+        for _ in range(20):
+            sock.sendall(b"x" * 500)
+            time.sleep(0.05)
+
+    def steps() -> Steps:
+        return (yield Ask("GET", origin, "/1", "", 10_000)).body
+
+    began = time.monotonic()
+    with serving(thin) as (origin, _):
+        assert len(to().once(steps)) == 10_000
+    assert time.monotonic() - began > 0.8, "as long as no answer may take that does not come"
+
+
 def test_no_more_of_an_answer_is_held_than_was_wanted() -> None:
     def endless(sock: socket.socket, _: int) -> None:
         head(sock)

@@ -1,4 +1,4 @@
-"""One request after another, the next one on its way while an answer is worked on: how listings ask for their pages.
+"""Single requests, and one after another with the next one on its way while an answer is worked on: how listings ask for their pages.
 
 Connections are a `Wire`'s, and who asks drives them, as `window` does; so there is neither a thread nor a fork's trouble. They stay for
 whoever asks next.
@@ -21,6 +21,7 @@ from quire.storage.wire import Wire
 
 KEPT = 20.0  # seconds for which connections stay without a request
 LASTS = 300.0  # seconds that one answer may take: a service looks through many deleted names before it has a page
+THIN = 16 << 10  # bytes a second of a line that is thin: an answer that comes faster may take longer
 MOST = 64 << 20  # bytes of an answer
 
 # A try, which gives what its wire sends, is sent the answers, and ends with what was asked for.
@@ -46,6 +47,11 @@ class Asking:
                 line.wire.close()
             else:
                 self._idle.append((os.getpid(), time.monotonic(), line.wire))
+
+    def once(self, begin: Callable[[], Steps]) -> Any:
+        """The end of one request's steps."""
+        with self.line() as line:
+            return line.ask(begin)()
 
     def _taken(self) -> Wire:
         now = time.monotonic()
@@ -102,7 +108,7 @@ class Asked:
         while self in line.flying:
             for asked, answer in wire.wait(LOOK):
                 asked._step(answer)
-            if self in line.flying and wire.now - self._since > LASTS:
+            if self in line.flying and wire.now - self._since > LASTS + wire.moved(self) / THIN:
                 wire.cancel(self)
                 self._step(TimeoutError("no answer in time"))
         self._steps, found, self._found = None, self._found, None

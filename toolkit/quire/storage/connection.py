@@ -35,10 +35,11 @@ sessions: dict[tuple[ssl.SSLContext | None, str, int], Any] = {}  # of TLS, by p
 class Flying:
     """A request on its way."""
 
-    __slots__ = ("bodiless", "body", "head", "most", "place", "token")
+    __slots__ = ("bodiless", "body", "head", "most", "moved", "place", "token")
 
     def __init__(self, token: object, place: Place, head: bytes, body: bytes | memoryview, most: int, *, bodiless: bool) -> None:
         self.token, self.place, self.head, self.body, self.most, self.bodiless = token, place, head, body, most, bodiless
+        self.moved = 0  # bytes of it and of its answer that have gone over the connection
 
 
 class Connection:
@@ -100,9 +101,12 @@ class Connection:
         self._send()
 
     def _send(self) -> None:
+        flying = self.flying
+        assert flying is not None
         try:
             while self._unsent:
                 sent = self.sock.send(self._unsent)
+                flying.moved += sent
                 if sent < len(self._unsent):
                     self._unsent = memoryview(self._unsent)[sent:]
                 else:
@@ -152,6 +156,7 @@ class Connection:
                     most = len(room)
                     count = self.sock.recv_into(room)
                     whole = count and incoming.took(count)
+                flying.moved += count
                 if not count:
                     incoming.ended()
                 if whole or not count:

@@ -6,17 +6,30 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from quire.errors import StorageError
 from quire.storage import slices
-from quire.storage.base import Entry, Folder, Rooted, Sink, Trouble, Upload, safe
+from quire.storage.asking import MOST
+from quire.storage.base import LARGEST, Entry, Folder, Rooted, Sink, Trouble, Upload, safe, too_long
+from quire.storage.message import Answer
 from quire.storage.retry import again
 from quire.storage.sending import Begin, Parcel, Sending
 from quire.storage.wire import Wire
 
 DELETING = 16  # objects at once
+
+
+def whole(shown: str, get: Callable[[int], Answer]) -> bytes:
+    """An object that is held whole, by a request that takes so many of its bytes, and one more. FormatError for one that is too long."""
+    found = get(MOST)
+    if len(found.body) > MOST:  # hardly any is so long
+        told = int(found.headers.get("Content-Length") or 0)
+        found = get(LARGEST) if told <= LARGEST else found
+        if told > LARGEST or len(found.body) > LARGEST:
+            raise too_long(shown)
+    return found.body
 
 
 class Objects(Rooted, ABC):

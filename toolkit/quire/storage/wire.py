@@ -15,17 +15,21 @@ its trusted certificates are those of this machine (`http.trusted`).
 
 from __future__ import annotations
 
+import logging
+import os
 import selectors
 import ssl
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPException
 from typing import Any, NamedTuple
 
+from quire.errors import hide
 from quire.storage.connection import Connection, Flying, nothing
+from quire.storage.http import trusted
 from quire.storage.message import Answer
 from quire.storage.place import Place, plain
 
@@ -33,6 +37,7 @@ SILENCE = 30.0  # seconds without a byte
 KEPT = 60.0  # seconds that a connection waits for its next request
 HELD = 1.0  # seconds: longer ones between two waits are the caller's, and no connection is silent for it
 LOOK = 0.25  # seconds between two looks for what is late
+_log = logging.getLogger("quire.storage")
 
 
 class Ask(NamedTuple):
@@ -44,6 +49,13 @@ class Ask(NamedTuple):
     headers: str  # lines with their ends
     most: int  # bytes of an answer's body that are wanted
     body: bytes | memoryview | None = None  # None: it has none, which is not the same as an empty one
+
+
+def lines(headers: Mapping[str, str]) -> str:
+    """Headers as a request has them. ValueError for a value that holds a line's end: behind it would begin another header."""
+    if any("\r" in value or "\n" in value for value in headers.values()):
+        raise ValueError("not a header")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
 class Wire:
@@ -79,7 +91,9 @@ class Wire:
             length = "" if ask.body is None else f"Content-Length: {len(ask.body)}\r\n"
             head = f"{method} {place.before}{target} HTTP/1.1\r\nHost: {place.netloc}\r\n{place.more}{ask.headers}{length}\r\n"
             sent = head.encode("latin-1")
-            if ask.body is not None:
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s %s%s", method, place.netloc, hide(target))
+            if method not in ("GET", "HEAD"):
                 sys.audit("http.client.send", self, sent)  # as the standard library's client tells whoever audits what leaves a process
             self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD"))
         except (OSError, HTTPException, ValueError) as e:
@@ -99,6 +113,10 @@ class Wire:
                 connection.late()
         found, self.done = self.done, []
         return found
+
+    def moved(self, token: object) -> int:
+        """Bytes of a request and its answer that have gone over its connection."""
+        return sum(each.flying.moved for each in self._open if each.flying and each.flying.token is token)
 
     def cancel(self, token: object) -> None:
         """Forget a request, and its connection."""
@@ -141,3 +159,9 @@ class Wire:
             with suppress(KeyError, ValueError):  # it was not in there, or is closed already
                 self.selector.unregister(connection.sock)
             connection.sock.close()
+
+
+def bundled(silence: float = SILENCE) -> Wire:
+    """Connections that believe as Azure's and Google's own clients do: the variables of `requests` come before what this machine has."""
+    own = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    return Wire(lambda: trusted(own), silence=silence)

@@ -1,4 +1,4 @@
-"""Single requests to Azure Blob storage, and its listings, page by page on connections that stay.
+"""Single requests to Azure Blob storage, and its listings, page by page, on connections that stay.
 
 The service's own client takes 1 to 2 ms of processor time a request and 250 µs a listed name; these requests, and the parsing of a
 page by lxml, take a tenth of it. Its retries are not wanted here either: `retry` is the one place for them.
@@ -7,7 +7,6 @@ page by lxml, take a tenth of it. Its retries are not wanted here either: `retry
 from __future__ import annotations
 
 import calendar
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -18,20 +17,18 @@ from xml.sax.saxutils import unescape
 
 from lxml import etree
 
-from quire.errors import StorageError, hide
+from quire.errors import StorageError
 from quire.storage import pages
 from quire.storage.asking import MOST, Asked, Asking, Line, Steps
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
-from quire.storage.azure.read import wire
 from quire.storage.base import Entry, Files, instant
 from quire.storage.message import Answer
 from quire.storage.retry import again
-from quire.storage.session import Sessions
 from quire.storage.window import UNANSWERED
-from quire.storage.wire import Ask
+from quire.storage.wire import Ask, bundled, lines
 
-TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
+SILENCE = 60.0  # seconds without a byte
 PAGE = 5000  # names, the most that the service gives at once
 SEEKING = "2026-02-06"  # of the REST interface: the first whose listings begin where they are asked to; only they are asked by it
 
@@ -40,25 +37,6 @@ _MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun",
 
 # Where to go on stands at the end of a page, so it is known before the page is parsed.
 _MARKER = re.compile(rb"<NextMarker>([^<]+)</NextMarker>\s*</EnumerationResults>\s*$")
-
-
-class _Hiding(logging.Filter):
-    """urllib3 tells its debug log each request's target, and with it the signature of a SAS."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = hide(record.getMessage()), ()
-        return True
-
-
-_hiding = _Hiding()
-
-
-class BlobResponse(NamedTuple):
-    """An answer of the service."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class BlobPage(NamedTuple):
@@ -155,43 +133,37 @@ class BlobRest:
 
     def __init__(self, account: AzureAccount, container: str) -> None:
         self.account, self.container = account, container
-        self._sessions = Sessions("azure", "Azure storage")
-        self._asking = Asking(lambda: wire(TIMEOUTS[1]))
+        self._asking = Asking(lambda: bundled(SILENCE))
 
     def send(
         self, method: str, what: str, name: str = "", query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
-        body: bytes | memoryview = b"", *, answers: tuple[int | str, ...] = (), limit: int | None = None,
-    ) -> BlobResponse:  # fmt: skip
+        body: bytes | memoryview | None = None, *, answers: tuple[int | str, ...] = (), most: int = MOST,
+    ) -> Answer:  # fmt: skip
         """The answer to one request about a blob, or about the container if the name is empty.
 
-        Raises what `explained` makes of it, unless it is a success, or its status or the service's code is one of `answers`. `limit`:
-        bytes of a body that is too long to be held; of it nothing is read.
+        Raises what `explained` makes of it, unless it is a success, or its status or the service's code is one of `answers`. `most`:
+        bytes of a body that are wanted; of a longer one there is a byte more.
         """
         path = f"/{self.container}/{name}" if name else f"/{self.container}"
-        url, signed = self.account.signed(method, path, query or {}, headers or {}, len(body))
-        session = self._sessions.get()
-        logging.getLogger("urllib3.connectionpool").addFilter(_hiding)  # once: the same again is passed over
-        from requests.exceptions import RequestException
-        from urllib3.exceptions import HTTPError
+        return self._asking.once(partial(self._steps, method, what, path, query or {}, headers or {}, body, answers, most))  # type: ignore[no-any-return]
 
+    def _steps(
+        self, method: str, what: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes | memoryview | None,
+        answers: tuple[int | str, ...], most: int,
+    ) -> Steps:  # fmt: skip
+        account = self.account
+        sent = b"" if body is None and method == "PUT" else body
+        url, signed = account.signed(method, path, query, headers, len(sent or b""))
         try:
-            with session.request(
-                method, url, data=bytes(body) if body else None, headers=signed, timeout=TIMEOUTS, stream=True, allow_redirects=False
-            ) as found:
-                too_long = limit is not None and int(found.headers.get("Content-Length") or 0) > limit
-                # The bytes as they lie there: what is stored with Content-Encoding: gzip is not unpacked.
-                content = b"" if method == "HEAD" or too_long else found.raw.read(decode_content=False)
-                if too_long:
-                    found.raw.close()
-                answer = BlobResponse(found.status_code, found.headers, content)
-        except (RequestException, HTTPError, OSError) as e:
-            raise unreachable(what, self.account, e) from None  # what comes from below names the URL, with its signature
+            answer: Answer = yield Ask(method, account.origin, url.removeprefix(account.origin), lines(signed), most, sent)
+        except UNANSWERED as e:
+            raise unreachable(what, account, e) from None
         if answer.status < 300 or answer.status in answers:
             return answer
-        said = refusal(*answer)
+        said = refusal(answer.status, answer.headers, answer.body)
         if said.code in answers:
             return answer
-        raise explained(what, said, self.account, self.container)
+        raise explained(what, said, account, self.container)
 
     def pages(
         self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0, start: str = "",
@@ -251,16 +223,7 @@ class BlobRest:
 
     def _page(self, what: str, query: Mapping[str, str], headers: Mapping[str, str], answers: tuple[int, ...] = ()) -> Steps:
         """Ask for a page; the answer, if it is one, or has one of the statuses `answers`."""
-        account = self.account
-        url, signed = account.signed("GET", f"/{self.container}", query, headers)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in signed.items())
-        try:
-            answer: Answer = yield Ask("GET", account.origin, url.removeprefix(account.origin), lines, MOST)
-        except UNANSWERED as e:
-            raise unreachable(what, account, e) from None
-        if answer.status < 300 or answer.status in answers:
-            return answer
-        raise explained(what, refusal(answer.status, answer.headers, answer.body), account, self.container)
+        return self._steps("GET", what, f"/{self.container}", query, headers, None, answers, MOST)
 
     def _parsed(self, what: str, body: bytes, parse: Callable[[bytes], BlobPage]) -> BlobPage:
         try:

@@ -24,9 +24,8 @@ from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import slices, window
 from quire.storage.azure import read as azure_read
 from quire.storage.azure.account import account, canonical, normalise, parts
-from quire.storage.azure.rest import TIMEOUTS, BlobPage, BlobRest, in_columns, moment, parsed
+from quire.storage.azure.rest import SILENCE, BlobPage, BlobRest, in_columns, moment, parsed
 from quire.storage.base import (
-    LARGEST,
     Content,
     Entry,
     Files,
@@ -37,12 +36,11 @@ from quire.storage.base import (
     leaves_room,
     not_a_handle,
     safe,
-    too_long,
 )
-from quire.storage.objects import DELETING, Objects, PiecewiseUpload
+from quire.storage.objects import DELETING, Objects, PiecewiseUpload, whole
 from quire.storage.retry import again
 from quire.storage.sending import Begin
-from quire.storage.wire import Wire
+from quire.storage.wire import Wire, bundled
 
 __all__ = ["AzureStore", "canonical", "normalise", "opened"]
 
@@ -197,18 +195,15 @@ class AzureStore(Objects):
                     yield self._entry(name, size, etag, modified)
 
     def get(self, name: str) -> bytes:
-        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), limit=LARGEST)
-        if int(answer.headers.get("Content-Length") or 0) > LARGEST:
-            raise too_long(self.shown(name))
-        return answer.body
+        return whole(self.shown(name), lambda most: self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), most=most))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         if length <= 0:
             self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._key(name))
             return b""
         asked = {"Range": f"bytes={start}-{start + length - 1}"}
-        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), headers=asked, answers=(416,))
-        return b"" if answer.status == 416 else answer.body
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), headers=asked, answers=(416,), most=length)
+        return b"" if answer.status == 416 else answer.body[:length]
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         rest = self.rest
@@ -230,6 +225,8 @@ class AzureStore(Objects):
     def put_if(self, name: str, data: bytes, version: str) -> bool:
         path = self._new(name)
         fits(self.shown(name), data)
+        if not (version.isascii() and version.isprintable()):
+            return False  # no blob has such a version
         headers = {"x-ms-blob-type": "BlockBlob", "If-Match": f'"{version}"'}
         answers = (*_TAKEN, "BlobNotFound")
         return self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, answers=answers).status < 300
@@ -240,7 +237,7 @@ class AzureStore(Objects):
         return partial(azure_read.staged, rest.account, rest.container, self._key(name), block, data, what)
 
     def _wire(self) -> Wire:
-        return azure_read.wire(TIMEOUTS[1])
+        return bundled(SILENCE)
 
     def put_list(self, name: str, prefix: str, count: int, *, absent: bool = False) -> str:
         """Make the blocks an object; with `absent`, unless there is one. Returns the service's code where that was not done."""

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 from quire.storage import sending
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.gcs.errors import everywhere, refused, unreachable, words
 from quire.storage.gcs.rest import GcsRest
-from quire.storage.http import span, trusted
+from quire.storage.http import span
 from quire.storage.message import Answer
 from quire.storage.window import UNANSWERED, Fetch, Steps, failure
-from quire.storage.wire import SILENCE, Ask, Wire
-
-
-def wire(silence: float = SILENCE) -> Wire:
-    """Connections, which believe as those of single requests do, by the variables of `requests`."""
-    own = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
-    return Wire(lambda: trusted(own), silence=silence)
+from quire.storage.wire import Ask, Wire, bundled, lines
 
 
 def opened(rest: GcsRest, root: str, url: str) -> tuple[Wire, Fetch]:
@@ -29,7 +21,7 @@ def opened(rest: GcsRest, root: str, url: str) -> tuple[Wire, Fetch]:
         if not (version.isascii() and version.isdigit()):
             raise Vanished("changed")  # no object has such a version
         # Asked for so, what is stored with Content-Encoding: gzip comes as it lies there.
-        headers = "Accept-Encoding: gzip\r\n" + "".join(f"{key}: {value}\r\n" for key, value in account.authorization().items())
+        headers = lines({"Accept-Encoding": "gzip", **account.authorization()})
         if asked := span(size, start, length):
             headers += f"Range: {asked}\r\n"
         target = rest.target(root + name, {"alt": "media", "ifGenerationMatch": version})
@@ -53,7 +45,7 @@ def opened(rest: GcsRest, root: str, url: str) -> tuple[Wire, Fetch]:
         error = refused(what, status, answer.headers, answer.body, account.host, rest.bucket)
         return failure(what, error, busy=status in (429, 503), everywhere=everywhere(status, said))
 
-    return wire(), fetch
+    return bundled(), fetch
 
 
 def staged(rest: GcsRest, target: str, piece: bytes | memoryview, what: str) -> sending.Steps:
@@ -61,7 +53,7 @@ def staged(rest: GcsRest, target: str, piece: bytes | memoryview, what: str) -> 
     account = rest.account
     given = {"Content-Type": "application/octet-stream", **account.authorization()}
     try:
-        answer = yield Ask("POST", account.origin, target, "".join(f"{name}: {value}\r\n" for name, value in given.items()), 0, piece)
+        answer = yield Ask("POST", account.origin, target, lines(given), 0, piece)
     except UNANSWERED as e:
         raise unreachable(what, account.host, e) from None
     if answer.status in (200, 201):

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from quire.errors import StorageError
+from quire.storage.asking import MOST, Asked, Asking, Steps
 from quire.storage.base import Entry, instant
 from quire.storage.gcs.account import GcsAccount
 from quire.storage.gcs.errors import refused, unreachable
+from quire.storage.message import Answer
 from quire.storage.retry import again
-from quire.storage.session import Sessions
+from quire.storage.window import UNANSWERED
+from quire.storage.wire import Ask, bundled, lines
 
-TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
+SILENCE = 60.0  # seconds without a byte
 PAGE = 1000  # names, the most that the service gives at once
 OF_ONE = "name,size,generation,updated"  # of all that the service tells of an object
-
-
-class GcsResponse(NamedTuple):
-    """An answer of the service."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class GcsPage(NamedTuple):
@@ -58,7 +52,7 @@ class GcsRest:
 
     def __init__(self, account: GcsAccount, bucket: str) -> None:
         self.account, self.bucket = account, bucket
-        self._sessions = Sessions("gcs", "Google Cloud Storage")
+        self._asking = Asking(lambda: bundled(SILENCE))
 
     def target(self, key: str = "", query: Mapping[str, object] | None = None, after: str = "", before: str = "") -> str:
         """The path and query of a request about an object, or about the bucket's objects if the key is empty."""
@@ -74,38 +68,33 @@ class GcsRest:
         return quote(key, safe="")
 
     def send(
-        self, method: str, what: str, target: str, body: bytes = b"", kind: str = "application/octet-stream",
-        headers: Mapping[str, str] | None = None, *, answers: tuple[int, ...] = (), limit: int | None = None,
-    ) -> GcsResponse:  # fmt: skip
+        self, method: str, what: str, target: str, body: bytes | None = None, kind: str = "application/octet-stream",
+        headers: Mapping[str, str] | None = None, *, answers: tuple[int, ...] = (), most: int = MOST,
+    ) -> Answer:  # fmt: skip
         """The answer to one request. Raises what `refused` makes of it, unless it is a success, or its status is one of `answers`.
 
-        `limit`: bytes of a body that is too long to be held; of it nothing is read.
+        `most`: bytes of a body that are wanted; of a longer one there is a byte more.
         """
-        given = {**self.account.authorization(), **(headers or {}), **({"Content-Type": kind} if method == "POST" else {})}
-        session = self._sessions.get()
-        from requests.exceptions import RequestException
-        from urllib3.exceptions import HTTPError
+        return self._asking.once(partial(self._steps, method, what, target, body, kind, headers or {}, answers, most))  # type: ignore[no-any-return]
 
+    def _steps(
+        self, method: str, what: str, target: str, body: bytes | None, kind: str, headers: Mapping[str, str], answers: tuple[int, ...],
+        most: int,
+    ) -> Steps:  # fmt: skip
+        account, posts = self.account, method == "POST"
+        given = {**account.authorization(), **headers, **({"Content-Type": kind} if posts else {})}
         try:
-            with session.request(
-                method, self.account.origin + target, data=body, headers=given, timeout=TIMEOUTS, stream=True, allow_redirects=False
-            ) as found:
-                too_long = limit is not None and int(found.headers.get("Content-Length") or 0) > limit
-                # The bytes as they lie there: what is stored with Content-Encoding: gzip is not unpacked.
-                content = b"" if too_long else found.raw.read(decode_content=False)
-                if too_long:
-                    found.raw.close()
-                answer = GcsResponse(found.status_code, found.headers, content)
-        except (RequestException, HTTPError, OSError) as e:
-            raise unreachable(what, self.account.host, e) from None
+            answer: Answer = yield Ask(method, account.origin, target, lines(given), most, body or b"" if posts else None)
+        except UNANSWERED as e:
+            raise unreachable(what, account.host, e) from None
         if answer.status < 300:
             return answer
-        error = refused(what, answer.status, answer.headers, answer.body, self.account.host, self.bucket)
+        error = refused(what, answer.status, answer.headers, answer.body, account.host, self.bucket)
         if answer.status in answers and not (answer.status == 404 and "bucket" in str(error).removeprefix(what)):
             return answer
         raise error
 
-    def told(self, what: str, answer: GcsResponse) -> Any:
+    def told(self, what: str, answer: Answer) -> Any:
         """The JSON of an answer."""
         try:
             return json.loads(answer.body)
@@ -119,8 +108,13 @@ class GcsRest:
 
     def page(self, what: str, query: Mapping[str, object]) -> GcsPage:
         """One page of a listing."""
+        found: GcsPage = self._asking.once(partial(self._page, what, query))
+        return found
+
+    def _page(self, what: str, query: Mapping[str, object]) -> Steps:
         fields = f"items({OF_ONE}),prefixes,nextPageToken"
-        found = self.told(what, self.send("GET", what, self.target("", {"fields": fields, "maxResults": PAGE, **query})))
+        target = self.target("", {"fields": fields, "maxResults": PAGE, **query})
+        found = self.told(what, (yield from self._steps("GET", what, target, None, "", {}, (), MOST)))
         try:
             objects = [described(item) for item in found.get("items", ())]
             return GcsPage(objects, [str(prefix) for prefix in found.get("prefixes", ())], str(found.get("nextPageToken") or ""))
@@ -128,25 +122,19 @@ class GcsRest:
             raise StorageError(f"{what}: {self.account.host} did not answer with a listing. Check endpoint_url.") from None
 
     def pages(self, what: str, query: Mapping[str, object]) -> Iterator[GcsPage]:
-        """A listing, page by page; from the second on the next one is requested while one is worked on.
+        """A listing, page by page; from the second on the next one is on its way while one is worked on.
 
         A page that fails for the moment is requested again; the first one is left to the caller, who can begin again.
         """
-        page = self.page(what, query)
-        yield page
-        if not page.token:
-            return
+        with self._asking.line() as line:
 
-        def more(token: str) -> GcsPage:
-            return again(lambda: self.page(what, {**query, "pageToken": token}))
+            def ask(token: str) -> Asked | None:
+                return line.ask(partial(self._page, what, {**query, "pageToken": token})) if token else None
 
-        pool = ThreadPoolExecutor(1, "quire-pages")
-        try:
-            coming = pool.submit(more, page.token)
-            while page.token:
-                page = coming.result()
-                if page.token:
-                    coming = pool.submit(more, page.token)
+            page = line.ask(partial(self._page, what, query))()
+            yield page
+            coming = ask(page.token)
+            while coming is not None:
+                page = again(coming)
+                coming = ask(page.token)
                 yield page
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)

@@ -16,15 +16,16 @@ from functools import partial
 
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import slices, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, ReadRequest, Trouble, fits, leaves_room, too_long
+from quire.storage.base import Content, Entry, Folder, ReadRequest, Trouble, fits, leaves_room
 from quire.storage.gcs import read as gcs_read
 from quire.storage.gcs.account import account, normalise, parts
-from quire.storage.gcs.rest import TIMEOUTS, GcsResponse, GcsRest, described
+from quire.storage.gcs.rest import SILENCE, GcsRest, described
 from quire.storage.gcs.upload import OVERHEAD, TOGETHER, GcsUpload, Pieces, owner
-from quire.storage.objects import DELETING, Objects
+from quire.storage.message import Answer
+from quire.storage.objects import DELETING, Objects, whole
 from quire.storage.retry import again
 from quire.storage.sending import Begin
-from quire.storage.wire import Wire
+from quire.storage.wire import Wire, bundled
 
 __all__ = ["GcsStore", "normalise", "opened"]
 
@@ -111,22 +112,20 @@ class GcsStore(Objects):
             yield from page.objects
 
     def get(self, name: str) -> bytes:
-        found = self._media(name, {"Accept-Encoding": "gzip"}, ())
-        if int(found.headers.get("Content-Length") or 0) > LARGEST:
-            raise too_long(self.shown(name))
-        return found.body
+        return whole(self.shown(name), lambda most: self._media(name, {}, (), most))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         if length <= 0:
             if self.stat(name) is None:
                 raise NotFoundError(f"cannot read {self.shown(name)}: it is not there")
             return b""
-        found = self._media(name, {"Accept-Encoding": "gzip", "Range": f"bytes={start}-{start + length - 1}"}, (416,))
+        found = self._media(name, {"Range": f"bytes={start}-{start + length - 1}"}, (416,), length)
         return b"" if found.status == 416 else found.body[:length]
 
-    def _media(self, name: str, headers: Mapping[str, str], answers: tuple[int, ...]) -> GcsResponse:
-        target = self.rest.target(self._key(name), {"alt": "media"})
-        return self.rest.send("GET", f"cannot read {self.shown(name)}", target, headers=headers, answers=answers, limit=LARGEST)
+    def _media(self, name: str, headers: Mapping[str, str], answers: tuple[int, ...], most: int) -> Answer:
+        """An object's bytes as they lie there: what is stored with Content-Encoding: gzip comes so where it is asked for."""
+        target, given = self.rest.target(self._key(name), {"alt": "media"}), {"Accept-Encoding": "gzip", **headers}
+        return self.rest.send("GET", f"cannot read {self.shown(name)}", target, headers=given, answers=answers, most=most)
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         again(self.rest.account.authorization)  # here, where a token that cannot be had ends the call in one line
@@ -167,7 +166,7 @@ class GcsStore(Objects):
         return partial(gcs_read.staged, self.rest, target, data, f"cannot write {self.shown(name)}")
 
     def _wire(self) -> Wire:
-        return gcs_read.wire(TIMEOUTS[1])
+        return bundled(SILENCE)
 
     def compose(self, name: str, pieces: Pieces, *, absent: bool) -> bool:
         """Let pieces become their object, and delete them; False: they are gone, and it is not there. `absent`: nothing is replaced."""

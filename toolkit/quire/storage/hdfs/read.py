@@ -17,7 +17,7 @@ from quire.storage.hdfs.rest import WebHdfsRest
 from quire.storage.http import trusted
 from quire.storage.message import LONGEST_ERROR, Answer
 from quire.storage.window import UNANSWERED, Fetch, Steps, failure
-from quire.storage.wire import Ask, Wire
+from quire.storage.wire import Ask, Wire, lines
 
 KEPT = 30.0  # seconds that a connection waits for its next request
 FLIGHT = 64  # a cluster is near by, and its namenode answers everybody
@@ -74,7 +74,7 @@ class _WebHdfsReader:
         what, ours = f"cannot read {self.url}/{name}", where == self.rest.access.netloc
         headers = self.rest.access.headers if ours else {"User-Agent": "quire"}
         try:
-            answer = yield Ask("GET", f"{scheme}://{where}", slash + target, "".join(f"{k}: {v}\r\n" for k, v in headers.items()), most)
+            answer = yield Ask("GET", f"{scheme}://{where}", slash + target, lines(headers), most)
         except UNANSWERED as e:
             # Without what it came from, which names the address. The store has had answers from this namenode: it listed the file.
             raise unreachable(what, e, self.rest.access, where, known=True) from None
