@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,12 +23,13 @@ from azure.storage.blob import generate_container_sas
 import quire
 from gathering import gather, not_taken, write
 from quire.errors import QuireError, StorageError, TransientError
-from quire.storage import retry, window
+from quire.storage import asking, connect, retry, window
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.ports import free_port
 from services.scripted import Asked, Says, between, refusal, scripted
 from services.site import FILES, LINES, WRONG, Site, both_ways, line, lines, sites
+from speaking import head, serving
 
 
 @pytest.fixture(params=["azurite", "seaweedfs", "moto"])
@@ -73,6 +75,31 @@ def denied(code: str, detail: str = "") -> Says:
 def error(code: str, words: str = "") -> bytes:
     """As S3 says it."""
     return f"<Error><Code>{code}</Code><Message>{words}</Message></Error>".encode()
+
+
+def trickles(sock: socket.socket, _: int) -> None:
+    """A byte of the head now and then, without end: no silence is long enough to end it."""
+    head(sock)
+    for byte in b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1_000:
+        sock.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["abfs", "s3", "gs"])
+def test_an_answer_that_trickles_for_ever_is_left(kind: str, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    monkeypatch.setattr(asking, "LASTS", 0.5)
+    with serving(trickles) as (origin, _):
+        options: dict[str, object] = {
+            "abfs": {"account_name": "acc", "account_host": origin, "account_key": KEY},
+            "s3": {"endpoint_url": origin, "key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}},
+            "gs": {"endpoint_url": origin, "token": "anon"},
+        }[kind]
+        store = connect(f"{kind}://bucket/x", options)
+        for act in (lambda: store.get("a"), lambda: store.put("a", b"1"), lambda: store.stat("a"), lambda: list(store.walk())):
+            began = time.monotonic()
+            with pytest.raises(TransientError, match="no answer in time"):
+                act()
+            assert time.monotonic() - began < 10
 
 
 # ------------------------------------------------------------------------------------------- keys, signatures, containers, places

@@ -21,6 +21,7 @@ from quire.storage.asking import Asking
 from quire.storage.http import trusted
 from quire.storage.options import names, shared, spelled
 from quire.storage.s3.errors import explained
+from quire.storage.s3.transport import answered
 from quire.storage.wire import SILENCE as WAITED
 from quire.storage.wire import Wire
 
@@ -147,6 +148,7 @@ class S3Account:
         if service != "s3":
             return made
         made.meta.events.register_first("before-sign.s3.GetObject", _tell)
+        made.meta.events.register_last("before-send.s3", lambda request, **_: answered(self.asking, request))
         if self.pays:
             made.meta.events.register("before-call.s3", _pays)
         return made

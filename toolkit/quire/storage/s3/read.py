@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
 
-from quire.errors import StorageError
+from quire.errors import StorageError, UsageError
 from quire.storage import sending, window
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import span
@@ -47,7 +47,7 @@ class Signer:
         try:
             place = account.place(bucket)
             account.credentials()
-        except StorageError:
+        except (StorageError, UsageError):
             raise
         except Exception as e:  # of boto3
             raise explained(what, e, account.host, bucket) from None
@@ -133,11 +133,22 @@ def asked(signer: Signer, what: str, ask: Callable[[], Ask]) -> Generator[Any, A
         answer: Answer = yield ask()
         if answer.status >= 300 and signer.moves(answer, region):
             answer = yield ask()
-    except StorageError:
+    except (StorageError, UsageError):
         raise
     except Exception as e:  # of the connection, or of boto3 where credentials are renewed
         raise explained(what, e, signer.account.host, signer.bucket) from None
     return answer
+
+
+def single(signer: Signer, method: str, key: str, what: str, part: str, most: int) -> sending.Steps:
+    """The answer to one request that reads the object `key`, or its `part` (as in the header Range; empty: all of it)."""
+
+    def ask() -> Ask:
+        path = signer.path + quote(key, safe="/-_.~")
+        headers = signer.headers(path, method) + (f"Range: {part}\r\n" if part else "")
+        return Ask(method, signer.origin, path, headers, most)
+
+    return (yield from asked(signer, what, ask))
 
 
 def opened(signer: Signer, root: str, url: str) -> tuple[Wire, Fetch]:

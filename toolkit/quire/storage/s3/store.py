@@ -15,12 +15,15 @@ import calendar
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
-from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import base, slices, window
-from quire.storage.base import LARGEST, Content, Entry, Files, Folder, ReadRequest, Trouble, fits, instant, leaves_room, too_long
-from quire.storage.objects import Objects
+from quire.storage.base import Content, Entry, Files, Folder, ReadRequest, Trouble, fits, instant, leaves_room
+from quire.storage.message import Answer
+from quire.storage.objects import Objects, whole
 from quire.storage.retry import again
 from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
@@ -89,12 +92,26 @@ class S3Store(Objects):
             raise explained(f"cannot {doing} {self.shown(name)}", e, self.account.host, self.bucket) from None
 
     # ---------------------------------------------------------------------------------------------------------- reading
+    def _read(self, method: str, doing: str, name: str, part: str = "", answers: tuple[int, ...] = (), most: int = 0) -> Answer:
+        """The answer to one request that reads an object, if it is a success or has one of the statuses `answers`."""
+        what = f"cannot {doing} {self.shown(name)}"
+        signer = Signer.of(self.account, self.bucket, what)
+        answer: Answer = self.account.asking.once(partial(s3_read.single, signer, method, self._key(name), what, part, most))
+        if answer.status < 300 or answer.status in answers:
+            return answer
+        raise s3_read.refusal(what, answer, signer)
+
     def stat(self, name: str) -> Entry | None:
         try:
-            found = self._do("head_object", "look up", name, Key=self._key(name))
+            headers = self._read("HEAD", "look up", name).headers
         except NotFoundError:
             return None
-        entry = Entry(name, found["ContentLength"], found["ETag"].strip('"'), _moment(found["LastModified"]))
+        try:
+            changed = _moment(parsedate_to_datetime(headers["Last-Modified"]))
+            entry = Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), changed)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            host = self.account.host
+            raise StorageError(f"cannot look up {self.shown(name)}: {host} did not answer as S3 does. Check endpoint_url.") from None
         return None if self._cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
@@ -162,30 +179,18 @@ class S3Store(Objects):
         return not entry.size and entry.name.startswith(f"{self.state}/") and entry.name.endswith(base.ENTRY)
 
     def get(self, name: str) -> bytes:
-        found = self._do("get_object", "read", name, Key=self._key(name))
-        if found["ContentLength"] > LARGEST:
-            found["Body"].close()
-            raise too_long(self.shown(name))
-        data = self._body(name, found)
+        data = whole(self.shown(name), lambda most: self._read("GET", "read", name, most=most))
         if not data and self._cut_off(Entry(name, 0, "", 0)):
             raise NotFoundError(f"cannot read {self.shown(name)}: it was never written")
         return data
 
-    def _body(self, name: str, found: Any, most: int | None = None) -> bytes:
-        try:
-            data: bytes = found["Body"].read(most)
-        except Exception as e:  # of boto3, urllib3 or the socket
-            raise TransientError(f"cannot read {self.shown(name)}: the connection was lost ({type(e).__name__})") from None
-        return data
-
     def get_range(self, name: str, start: int, length: int) -> bytes:
         if length <= 0:
-            self._do("head_object", "read", name, Key=self._key(name))
+            self._read("HEAD", "read", name)
             return b""
-        asked = f"bytes={start}-{start + length - 1}"
-        found = self._do("get_object", "read", name, ("InvalidRange", "416"), Key=self._key(name), Range=asked)
+        found = self._read("GET", "read", name, f"bytes={start}-{start + length - 1}", (416,), length)
         # A service may answer a range of an empty object with all of it.
-        return b"" if isinstance(found, str) else self._body(name, found, length)
+        return b"" if found.status == 416 else found.body[:length]
 
     def look_at(self, names: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
         signer = Signer.of(self.account, self.bucket, f"cannot look up {self.url}")
