@@ -706,3 +706,12 @@ def test_an_option_for_another_store_is_none_of_ours(options: dict[str, str], ro
         assert store.get("a") == b"1"
     assert "hunter2" not in caplog.text + repr(store)
     assert issubclass(StorageError, QuireError)
+
+
+def test_a_version_that_is_none_is_nobodys(root: str, options: dict[str, str]) -> None:
+    """A version comes from a log, which somebody may have forged: in a header it would be another header."""
+    store = bare(root, options)
+    store.put("a", b"1")
+    for version in ("0x1\r\nx-ms-delete-snapshots: include", "ä", "0x1\n"):
+        assert not store.put_if("a", b"2", version)
+    assert store.get("a") == b"1"

@@ -585,3 +585,36 @@ def test_an_object_that_may_not_be_deleted_is_named(root: str, moto: str, monkey
     monkeypatch.setattr(type(store), "_do", some)
     with refused(StorageError, 3, "cannot remove", f"{root}/b", "no permission"):
         store.remove_all(["a", "b"])
+
+
+@pytest.mark.parametrize("headers", [{}, {"ETag": '"e"'}, {"ETag": '"e"', "Last-Modified": "yesterday"}])
+def test_a_look_up_that_tells_nothing_is_one_line(headers: dict[str, str]) -> None:
+    with (
+        scripted(lambda _: (200, headers, b"")) as (endpoint, _),
+        refused(StorageError, 3, "cannot look up s3://tests/x/a", "endpoint_url"),
+    ):
+        to(endpoint).stat("a")
+
+
+def test_what_is_empty_keeps_its_condition(root: str, options: dict[str, Any]) -> None:
+    store = bare(root, options)
+    store.put("a", b"1")
+    assert not store.put_if_absent("a", b"")
+    assert not store.put_if("a", b"", "0123")
+    assert store.get("a") == b"1"
+
+
+def test_options_of_writes_go_with_each_write() -> None:
+    def answer(request: Asked) -> Says:
+        return (412, {}, said("PreconditionFailed")) if "if-match" in request.headers else (200, {"ETag": '"e"'}, b"")
+
+    with scripted(answer) as (endpoint, came):
+        of_writes = {"StorageClass": "ONEZONE_IA", "Metadata": {"of": "quire"}}
+        store = bare("s3://tests/x", {**s3.options(endpoint), "s3_additional_kwargs": of_writes})
+        store.put("a", b"1")
+        assert store.put_if_absent("a", b"1")
+        assert not store.put_if("a", b"1", "0123")
+        for request in came:
+            told = {name.lower(): value for name, value in request.headers.items()}
+            assert (told["x-amz-storage-class"], told["x-amz-meta-of"]) == ("ONEZONE_IA", "quire")
+        assert [request.body for request in came] == [b"1"] * 3

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.errors import StorageError, TransientError
-from quire.storage import asking, retry
+from quire.errors import FormatError, StorageError, TransientError
+from quire.storage import asking, objects, retry
 from quire.storage.asking import Asking, Line, Steps
 from quire.storage.http import trusted
+from quire.storage.message import Answer
 from quire.storage.wire import Ask, Wire
 from speaking import Talk, head, serving
 
@@ -155,6 +156,31 @@ def test_a_thin_line_brings_an_answer_to_its_end(monkeypatch: pytest.MonkeyPatch
     with serving(thin) as (origin, _):
         assert len(to().once(steps)) == 10_000
     assert time.monotonic() - began > 0.8, "as long as no answer may take that does not come"
+
+
+def test_an_object_is_held_whole_if_it_is_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests for one that is longer than nearly all are; of one that is too long no more than the first brings."""
+    monkeypatch.setattr(objects, "MOST", 100)
+    monkeypatch.setattr(objects, "LARGEST", 1_000)
+    wanted = list[int]()
+
+    def answering(size: int, head: bytes) -> Callable[[int], Answer]:
+        wanted.clear()
+
+        def get(most: int) -> Answer:
+            wanted.append(most)
+            return Answer(200, b"HTTP/1.1 200 OK\r\n" + head, bytes(min(size, most + 1)))
+
+        return get
+
+    for size, asked in ((0, [100]), (100, [100]), (101, [100, 1_000]), (1_000, [100, 1_000])):
+        for told in (b"Content-Length: %d\r\n" % size, b""):
+            assert len(objects.whole("it", answering(size, told))) == size
+            assert wanted == asked
+    for told, asked in ((b"Content-Length: 1001\r\n", [100]), (b"", [100, 1_000])):
+        with pytest.raises(FormatError, match="it is longer than"):
+            objects.whole("it", answering(1_001, told))
+        assert wanted == asked
 
 
 def test_no_more_of_an_answer_is_held_than_was_wanted() -> None:

@@ -24,7 +24,7 @@ from quire.storage import ReadRequest, Unreadable, Vanished, window
 from quire.storage.http import trusted, unanswered
 from quire.storage.message import Answer
 from quire.storage.place import ProxyRefused
-from quire.storage.wire import Ask, Wire
+from quire.storage.wire import Ask, Wire, lines
 from speaking import head, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345"
@@ -605,3 +605,10 @@ def test_a_connection_that_breaks_in_the_middle_of_a_body_is_replaced_once_if_it
         (lost,) = answers(made, put(origin, data))
         assert isinstance(lost, OSError | HTTPException)
         assert bodies(answers(made, put(origin, data))) == [b"12345"]
+
+
+def test_no_value_of_a_header_begins_another_one() -> None:
+    assert lines({"If-Match": '"1"', "Range": "bytes=0-1"}) == 'If-Match: "1"\r\nRange: bytes=0-1\r\n'
+    for value in ("1\r\nX-Other: 2", "1\n", "\r1"):
+        with pytest.raises(ValueError, match="not a header"):
+            lines({"If-Match": value})

@@ -78,7 +78,7 @@ class Signer:
         also    other headers of a request with a body, by their names in small letters
         """
         now, clock = int(time.time()), time.monotonic()
-        if digest != _EMPTY:
+        if also or digest != _EMPTY:
             lines, parts = self._constant(now, clock, digest, also)
         else:
             if now != self._at or clock > self.until:
@@ -147,6 +147,17 @@ def single(signer: Signer, method: str, key: str, what: str, part: str, most: in
         path = signer.path + quote(key, safe="/-_.~")
         headers = signer.headers(path, method) + (f"Range: {part}\r\n" if part else "")
         return Ask(method, signer.origin, path, headers, most)
+
+    return (yield from asked(signer, what, ask))
+
+
+def put(signer: Signer, key: str, data: bytes, what: str, also: Mapping[str, str]) -> sending.Steps:
+    """The answer to one request that writes the object `key`; `also`: other headers, as `Signer.headers` takes them."""
+    digest = hashlib.sha256(data).hexdigest()
+
+    def ask() -> Ask:
+        path = signer.path + quote(key, safe="/-_.~")
+        return Ask("PUT", signer.origin, path, signer.headers(path, "PUT", digest=digest, also=also), 0, data)
 
     return (yield from asked(signer, what, ask))
 

@@ -1,7 +1,8 @@
 """S3, of AWS or of any service that speaks it and honours `If-None-Match: *` and multipart uploads.
 
-Single requests go through boto3, which tries nothing again by itself: `Retrying` does that for all stores. Many reads at once, parts
-and listings have connections of their own (`s3_read`). The version of an object is its etag, on which every read of many is conditioned.
+All requests go by connections of quire's own. Reads, looks, writes and listings are signed here (`s3.read`); other changes, and writes that
+have options of the user's, are made and signed by boto3 (`s3.transport`), which tries nothing again: `Retrying` does that for all stores.
+The version of an object is its etag, on which every read of many is conditioned.
 
 It has no rename: a copy and a delete are not a rename. An object that is long is uploaded in parts that nobody sees; `create` completes
 them when it is closed, `upload` leaves it to whoever completes the upload, in any process. Parts that nobody completes or gives up
@@ -43,6 +44,7 @@ WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of whic
 COPYING = 4  # parts of one object at once
 _TAKEN, _GONE = ("PreconditionFailed", "412"), ("NoSuchKey", "404")
 _CHANGED = (*_GONE, *_TAKEN)
+_HEADERS = {"IfNoneMatch": "if-none-match", "IfMatch": "if-match"}
 # Where the next page of a listing begins: the arguments, each of which is in the page before as `Next…`.
 _MARKS = {
     "list_multipart_uploads": ("KeyMarker", "UploadIdMarker"), "list_parts": ("PartNumberMarker",),
@@ -204,23 +206,31 @@ class S3Store(Objects):
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def put(self, name: str, data: bytes) -> None:
-        key = self._new(name)
-        fits(self.shown(name), data)
-        self._do("put_object", "write", name, Key=key, Body=data, **self.account.of_writes)
+        self._written(name, data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        key = self._new(name)
-        fits(self.shown(name), data)
-        answer = self._do("put_object", "write", name, _TAKEN, Key=key, Body=data, IfNoneMatch="*", **self.account.of_writes)
-        if isinstance(answer, str) and self.stat(name) is None:
-            # It was removed since, or is what a write has left that was cut off: of those who replace that, one wins.
-            return self.put_if(name, data, EMPTY)
-        return not isinstance(answer, str)
+        if self._written(name, data, IfNoneMatch="*"):
+            return True
+        # Where there is none, it was removed since, or is what a write has left that was cut off: of those who replace that, one wins.
+        return self.stat(name) is None and self.put_if(name, data, EMPTY)
 
     def put_if(self, name: str, data: bytes, version: str) -> bool:
+        return version.isascii() and version.isprintable() and self._written(name, data, IfMatch=f'"{version}"')
+
+    def _written(self, name: str, data: bytes, **condition: str) -> bool:
+        """Write an object; False: a condition is not met (IfNoneMatch or IfMatch)."""
+        key, what, more = self._new(name), f"cannot write {self.shown(name)}", self.account.of_writes
         fits(self.shown(name), data)
-        kwargs: dict[str, Any] = {"Key": self._new(name), "Body": data, "IfMatch": f'"{version}"', **self.account.of_writes}
-        return not isinstance(self._do("put_object", "write", name, _CHANGED, **kwargs), str)
+        if more:  # boto3 knows how these are spelled
+            return not isinstance(self._do("put_object", "write", name, _CHANGED, Key=key, Body=data, **condition, **more), str)
+        signer = Signer.of(self.account, self.bucket, what)
+        also = {_HEADERS[each]: value for each, value in condition.items()}
+        answer: Answer = self.account.asking.once(partial(s3_read.put, signer, key, data, what, also))
+        if answer.status < 300:
+            return True
+        if condition and (answer.status == 412 or s3_read.said(answer.body, "Code") in _CHANGED):
+            return False
+        raise s3_read.refusal(what, answer, signer)
 
     def begin(self, name: str) -> str:
         """Begin an upload; its id."""
