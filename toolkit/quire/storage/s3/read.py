@@ -140,28 +140,6 @@ def asked(signer: Signer, what: str, ask: Callable[[], Ask]) -> Generator[Any, A
     return answer
 
 
-def single(signer: Signer, method: str, key: str, what: str, part: str, most: int) -> sending.Steps:
-    """The answer to one request that reads the object `key`, or its `part` (as in the header Range; empty: all of it)."""
-
-    def ask() -> Ask:
-        path = signer.path + quote(key, safe="/-_.~")
-        headers = signer.headers(path, method) + (f"Range: {part}\r\n" if part else "")
-        return Ask(method, signer.origin, path, headers, most)
-
-    return (yield from asked(signer, what, ask))
-
-
-def put(signer: Signer, key: str, data: bytes, what: str, also: Mapping[str, str]) -> sending.Steps:
-    """The answer to one request that writes the object `key`; `also`: other headers, as `Signer.headers` takes them."""
-    digest = hashlib.sha256(data).hexdigest()
-
-    def ask() -> Ask:
-        path = signer.path + quote(key, safe="/-_.~")
-        return Ask("PUT", signer.origin, path, signer.headers(path, "PUT", digest=digest, also=also), 0, data)
-
-    return (yield from asked(signer, what, ask))
-
-
 def opened(signer: Signer, root: str, url: str) -> tuple[Wire, Fetch]:
     """Connections for one call, and how they fetch what lies below `root` (with a slash at its end, or empty)."""
 

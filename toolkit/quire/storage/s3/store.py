@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import base, slices, window
 from quire.storage.base import Content, Entry, Files, Folder, ReadRequest, Trouble, fits, instant, leaves_room
-from quire.storage.message import Answer
 from quire.storage.objects import Objects, whole
 from quire.storage.retry import again
 from quire.storage.s3 import delete as batches
@@ -32,6 +30,7 @@ from quire.storage.s3.account import SILENCE, account, normalise, parts
 from quire.storage.s3.errors import code_of, explained
 from quire.storage.s3.listing import S3Page, in_columns, pages, parsed
 from quire.storage.s3.read import Signer
+from quire.storage.s3.single import NOT_MET, Single
 from quire.storage.s3.upload import Pieces, S3Upload
 from quire.storage.wire import Wire
 
@@ -42,8 +41,7 @@ PAGE = 1000  # names, the most that the service gives at once
 LONGEST = 1024  # bytes of a key
 WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of which the service takes 5 GiB, and those of a part beyond
 COPYING = 4  # parts of one object at once
-_TAKEN, _GONE = ("PreconditionFailed", "412"), ("NoSuchKey", "404")
-_CHANGED = (*_GONE, *_TAKEN)
+_TAKEN, _GONE, _CHANGED = ("PreconditionFailed", "412"), ("NoSuchKey", "404"), NOT_MET
 _HEADERS = {"IfNoneMatch": "if-none-match", "IfMatch": "if-match"}
 # Where the next page of a listing begins: the arguments, each of which is in the page before as `Next…`.
 _MARKS = {
@@ -72,7 +70,7 @@ class S3Store(Objects):
         self.bucket, path = parts(url)
         super().__init__(url, path)
         self.account = account(options)
-        self.flight = window.flight(options)
+        self.single, self.flight = Single(self.account, self.bucket), window.flight(options)
         self._in_order = not self.bucket.endswith("--x-s3")  # a directory bucket lists in an order of its own
 
     def _new(self, name: str) -> str:
@@ -94,18 +92,9 @@ class S3Store(Objects):
             raise explained(f"cannot {doing} {self.shown(name)}", e, self.account.host, self.bucket) from None
 
     # ---------------------------------------------------------------------------------------------------------- reading
-    def _read(self, method: str, doing: str, name: str, part: str = "", answers: tuple[int, ...] = (), most: int = 0) -> Answer:
-        """The answer to one request that reads an object, if it is a success or has one of the statuses `answers`."""
-        what = f"cannot {doing} {self.shown(name)}"
-        signer = Signer.of(self.account, self.bucket, what)
-        answer: Answer = self.account.asking.once(partial(s3_read.single, signer, method, self._key(name), what, part, most))
-        if answer.status < 300 or answer.status in answers:
-            return answer
-        raise s3_read.refusal(what, answer, signer)
-
     def stat(self, name: str) -> Entry | None:
         try:
-            headers = self._read("HEAD", "look up", name).headers
+            headers = self.single.read(f"cannot look up {self.shown(name)}", self._key(name), "HEAD").headers
         except NotFoundError:
             return None
         try:
@@ -181,16 +170,17 @@ class S3Store(Objects):
         return not entry.size and entry.name.startswith(f"{self.state}/") and entry.name.endswith(base.ENTRY)
 
     def get(self, name: str) -> bytes:
-        data = whole(self.shown(name), lambda most: self._read("GET", "read", name, most=most))
+        data = whole(self.shown(name), lambda most: self.single.read(f"cannot read {self.shown(name)}", self._key(name), most=most))
         if not data and self._cut_off(Entry(name, 0, "", 0)):
             raise NotFoundError(f"cannot read {self.shown(name)}: it was never written")
         return data
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
+        what, key = f"cannot read {self.shown(name)}", self._key(name)
         if length <= 0:
-            self._read("HEAD", "read", name)
+            self.single.read(what, key, "HEAD")
             return b""
-        found = self._read("GET", "read", name, f"bytes={start}-{start + length - 1}", (416,), length)
+        found = self.single.read(what, key, part=f"bytes={start}-{start + length - 1}", answers=(416,), most=length)
         # A service may answer a range of an empty object with all of it.
         return b"" if found.status == 416 else found.body[:length]
 
@@ -223,14 +213,7 @@ class S3Store(Objects):
         fits(self.shown(name), data)
         if more:  # boto3 knows how these are spelled
             return not isinstance(self._do("put_object", "write", name, _CHANGED, Key=key, Body=data, **condition, **more), str)
-        signer = Signer.of(self.account, self.bucket, what)
-        also = {_HEADERS[each]: value for each, value in condition.items()}
-        answer: Answer = self.account.asking.once(partial(s3_read.put, signer, key, data, what, also))
-        if answer.status < 300:
-            return True
-        if condition and (answer.status == 412 or s3_read.said(answer.body, "Code") in _CHANGED):
-            return False
-        raise s3_read.refusal(what, answer, signer)
+        return self.single.write(what, key, data, {_HEADERS[each]: value for each, value in condition.items()})
 
     def begin(self, name: str) -> str:
         """Begin an upload; its id."""
