@@ -17,6 +17,7 @@ from quire.storage import connect, normalise, retry, window
 from quire.storage.base import ReadRequest, Store
 from quire.storage.http import unanswered
 from quire.storage.place import NameResolutionFailed
+from quire.storage.s3 import account as s3_account
 
 NAMENODES = {"namenodes": {"cluster": ["nn1.invalid", "nn2.invalid:9871"]}}
 AZURE = {"account_name": "mispelt", "account_key": base64.b64encode(b"0" * 32).decode()}
@@ -54,6 +55,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch, *errors: BaseException) -> Asked:
         raise errors[min(len(asked), len(errors)) - 1]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(s3_account, "_accounts", {})  # whose connections know for a second which hosts have no address
     return asked
 
 
