@@ -7,7 +7,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -276,3 +278,24 @@ def test_no_connection_is_left_open_when_nobody_can_ask_any_more() -> None:
         del asks
         gc.collect()
         assert sock.fileno() == -1
+
+
+def test_a_listing_that_ends_in_a_cycle_leaves_no_connection_open() -> None:
+    """A cycle has no order: the sockets in it could end before those who close them."""
+    with serving(echoes) as (origin, _):
+
+        def listing(asks: Asking) -> Iterator[bytes]:
+            with asks.line() as line:
+                yield get(line, origin, "/1")()
+                yield get(line, origin, "/2")()
+
+        asks = to()
+        begun = listing(asks)
+        assert next(begun) == b"/1"
+        around: list[Any] = [asks, begun]
+        around.append(around)
+        del asks, begun, around
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", ResourceWarning)
+            gc.collect()
+        assert [str(each.message) for each in said] == []

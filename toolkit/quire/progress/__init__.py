@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire import interrupts
-from quire.errors import UsageError, printable
+from quire.errors import UsageError, hide, printable
 from quire.progress.runs import NOBODY, About, Run
 
 SHOWN = 6  # accounts that a line names
@@ -149,7 +149,7 @@ class Progress:
             yield Run(None, lambda _: None)
             return
         before = self.retries
-        self._run = run = Run(About(verb, dest, kind), lambda text: self.say(text, always=True))
+        self._run = run = Run(About(verb, printable(hide(dest)), kind), lambda text: self.say(text, always=True))
         try:
             yield run
         except BaseException as e:

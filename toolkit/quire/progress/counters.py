@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import hide, printable
-
 if TYPE_CHECKING:
     from quire.progress import ProgressEvent
     from quire.progress.runs import About, Outcome
@@ -46,7 +44,7 @@ class Counting:
     """The counters of one run."""
 
     def __init__(self, client: Any, run: About) -> None:
-        self._of, self._labels = _counters(client), (run.verb, printable(hide(run.dest)).replace("://***@", "://"))
+        self._of, self._labels = _counters(client), (run.verb, run.dest.replace("://***@", "://"))
 
     def phase_began(self, name: str) -> None:
         """Its end says it."""

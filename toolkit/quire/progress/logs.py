@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from quire.errors import hide, printable
-
 if TYPE_CHECKING:
     from quire.progress import ProgressEvent
     from quire.progress.runs import About, Outcome
@@ -28,13 +26,14 @@ class Logging:
     """The records of one run. Fields have a prefix, since a record has names of its own, and refuses others for them."""
 
     def __init__(self, run: About) -> None:
-        self._fields = {"verb": run.verb, "dest": printable(hide(run.dest)), "kind": run.kind}
-        self._log(logging.DEBUG, "began", "%s of %s began", run.verb, self._fields["dest"])
+        self._run = run
+        self._fields = {"quire_verb": run.verb, "quire_dest": run.dest, "quire_kind": run.kind}
+        self._log(logging.DEBUG, "began", "%s of %s began", run.verb, run.dest)
 
     def _log(self, level: int, event: str, text: str, *words: object, **more: object) -> None:
         if LOGGER.isEnabledFor(level):
-            found = {"event": event, **self._fields, **more}
-            LOGGER.log(level, text, *words, extra={f"quire_{name}": value for name, value in found.items()})
+            found = {f"quire_{name}": value for name, value in more.items()}
+            LOGGER.log(level, text, *words, extra={"quire_event": event, **self._fields, **found})
 
     def phase_began(self, name: str) -> None:
         """Its end says it."""
@@ -51,7 +50,7 @@ class Logging:
 
     def ended(self, outcome: Outcome) -> None:
         level = LEVELS[outcome.outcome] if outcome.new else logging.DEBUG  # of a run that found nothing new there is nothing to say
-        verb, dest, why = self._fields["verb"], self._fields["dest"], f": {outcome.error}" if outcome.error else ""
+        why = f": {outcome.error}" if outcome.error else ""
         more = {
             "outcome": outcome.outcome,
             **outcome.numbers,
@@ -59,4 +58,5 @@ class Logging:
             "phases": dict(outcome.phases),
             **({"error": outcome.error} if why else {}),
         }
-        self._log(level, "ended", "%s of %s: %s in %.1f s%s", verb, dest, outcome.outcome, outcome.seconds, why, **more)
+        words = (self._run.verb, self._run.dest, outcome.outcome, outcome.seconds, why)
+        self._log(level, "ended", "%s of %s: %s in %.1f s%s", *words, **more)

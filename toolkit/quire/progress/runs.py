@@ -23,7 +23,9 @@ _told = set[str]()  # followers of which it was said that they fail
 
 @dataclass(frozen=True)
 class About:
-    """A run that begins: its verb ("run", "retry", "compact", …), where to, and what it reads ("files", "offsets", …; "": other verbs)."""
+    """A run that begins: its verb ("run", "retry", "compact", …), where to, without a secret, and what it reads ("files", "offsets", …;
+    "": other verbs).
+    """
 
     verb: str
     dest: str
@@ -80,25 +82,27 @@ class Run:
         self._phases = dict[str, float]()
         self.report: Any = None
         for name, follow in FOLLOWERS.items() if about else ():
-            with self._guarded(name):
-                assert about is not None
-                if follower := follow(about):
+            assert about is not None
+            try:
+                follower = follow(about)
+            except Exception as e:
+                self._failed(name, e)
+            else:
+                if follower:
                     self._followers[name] = follower
 
-    @contextmanager
-    def _guarded(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as e:
-            if name not in _told:
-                _told.add(name)
-                with suppress(Exception):
-                    self._say(hide(printable(f"runs are not told to {name} as they should be ({type(e).__name__}: {e}), and go on.")))
+    def _failed(self, name: str, error: Exception) -> None:
+        if name not in _told:
+            _told.add(name)
+            with suppress(Exception):
+                self._say(hide(printable(f"runs are not told to {name} as they should be ({type(error).__name__}: {error}), and go on.")))
 
     def _tell(self, act: Callable[[Follower], object]) -> None:
         for name, follower in self._followers.items():
-            with self._guarded(name):
+            try:
                 act(follower)
+            except Exception as e:
+                self._failed(name, e)
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
-
-from quire.errors import hide, printable
 
 if TYPE_CHECKING:
     from quire.progress import ProgressEvent
@@ -18,31 +15,33 @@ def follow(run: About) -> Spans | None:
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
-    named = {"quire.verb": run.verb, "quire.dest": printable(hide(run.dest)), "quire.kind": run.kind}
-    span = trace.get_tracer("quire").start_span(f"quire {run.verb}", attributes=named)
-    return Spans(trace, span) if span.is_recording() else None
+    named = {"quire.verb": run.verb, "quire.dest": run.dest, "quire.kind": run.kind}
+    tracer = trace.get_tracer("quire")
+    span = tracer.start_span(f"quire {run.verb}", attributes=named)
+    return Spans(trace, tracer, span) if span.is_recording() else None
 
 
 class Spans:
     """The span of a run, and those of its phases, which are current while they last: what a store's client traces lies below them."""
 
-    def __init__(self, trace: Any, span: Any) -> None:
-        self._trace, self._open = trace, list[tuple[Any, ExitStack]]()
+    def __init__(self, trace: Any, tracer: Any, span: Any) -> None:
+        self._trace, self._tracer, self._context = trace, tracer, sys.modules["opentelemetry.context"]
+        self._open = list[tuple[Any, Any]]()  # spans, and what gives back whatever was current before
         self._begin(span)
 
     def _begin(self, span: Any) -> None:
-        current = ExitStack()
-        self._open.append((span, current))
-        current.enter_context(self._trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False))
+        self._open.append((span, self._context.attach(self._trace.set_span_in_context(span))))
 
     def _end(self, attributes: dict[str, Any]) -> None:
-        span, current = self._open.pop()
-        with current:  # it is not current any more, whatever its exporter does
+        span, before = self._open.pop()
+        try:
             span.set_attributes({f"quire.{name}": value for name, value in attributes.items() if value is not None})
             span.end()
+        finally:  # it is not current any more, whatever its exporter does
+            self._context.detach(before)
 
     def phase_began(self, name: str) -> None:
-        self._begin(self._trace.get_tracer("quire").start_span(name))
+        self._begin(self._tracer.start_span(name))
 
     def phase_ended(self, step: ProgressEvent, seconds: float) -> None:
         found = {"done": step.done, "total": step.total, "unit": step.unit, "tasks": step.tasks, "files": step.files}

@@ -74,6 +74,18 @@ class Connection:
         self._queued = 0  # bytes that the system had not brought over when it was last asked
         self.making: Making | None = Making(self)
 
+    def take(self, sock: socket.socket) -> None:
+        """Go on with this socket, in place of the one before."""
+        self.wire.sockets.discard(self.sock)
+        self.sock = sock
+        self.wire.sockets.add(sock)
+
+    def drop(self) -> None:
+        """Close its socket, where it has one."""
+        if self.sock is not None:
+            self.wire.sockets.discard(self.sock)
+            self.sock.close()
+
     def wait(self, events: int, ready: Callable[[], None], *, changed: bool = False) -> None:
         """Call `ready` at one of the `events`; `changed`: the selector knows the socket already."""
         self.ready = ready
@@ -244,7 +256,8 @@ class Making:
             left = [each for each in self.place.addresses(self.wire.now) if each not in self._tried]
             for others, (family, where) in zip(range(len(left) - 1, -1, -1), left, strict=True):
                 self._tried.add((family, where))
-                sock = self.connection.sock = socket.socket(family, socket.SOCK_STREAM)
+                sock = socket.socket(family, socket.SOCK_STREAM)
+                self.connection.take(sock)
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 code = sock.connect_ex(where)
@@ -252,7 +265,7 @@ class Making:
                     self.connection.grant(NEXT if others else CONNECT)
                     self.connection.wait(WRITE, self._connecting)
                     return
-                sock.close()
+                self.connection.drop()
                 error = OSError(code, os.strerror(code))
         except (OSError, ValueError) as e:  # ValueError: a name that no host can have
             error = e
@@ -271,7 +284,7 @@ class Making:
     def _elsewhere(self, error: OSError) -> None:
         """Try another address, where there is one."""
         self.wire.selector.unregister(self.connection.sock)
-        self.connection.sock.close()
+        self.connection.drop()
         self.place.last(self._tried)
         self.go(error)
 
@@ -308,9 +321,9 @@ class Making:
         self.connection.grant(self.wire.silence)
         self.wire.selector.unregister(self.connection.sock)
         try:
-            self.connection.sock = place.trust.wrap_socket(
-                self.connection.sock, server_hostname=place.host, do_handshake_on_connect=False, session=sessions.get(place.key)
-            )
+            plain, session = self.connection.sock, sessions.get(place.key)
+            greeting = place.trust.wrap_socket(plain, server_hostname=place.host, do_handshake_on_connect=False, session=session)
+            self.connection.take(greeting)
             self.connection.wait(WRITE, self._greeting)
         except (OSError, ValueError) as e:
             self.failed(e)

@@ -18,10 +18,12 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import socket
 import ssl
 import sys
 import time
 import urllib.request
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPException
@@ -77,6 +79,9 @@ class Wire:
         self.done = list[tuple[Any, Answer | Exception]]()  # since the last wait
         self._places = dict[str, Place]()
         self._open = set[Connection]()
+        self.sockets = set[socket.socket]()  # of its connections
+        # Connections refer to it, so that it may end as a cycle, which has no order: its sockets must not be in there.
+        weakref.finalize(self, _shut, self.sockets)
         self._looked = 0.0
 
     def send(self, ask: Ask, token: object) -> None:
@@ -129,8 +134,7 @@ class Wire:
         self.selector.close()  # first: to take single connections out of it would take them out of the parent's, too
         for connection in self._open:
             connection.ready = nothing
-            if connection.sock is not None:
-                connection.sock.close()
+            connection.drop()
         self._open.clear()
         self._places.clear()
 
@@ -158,7 +162,12 @@ class Wire:
         if connection.sock is not None:
             with suppress(KeyError, ValueError):  # it was not in there, or is closed already
                 self.selector.unregister(connection.sock)
-            connection.sock.close()
+        connection.drop()
+
+
+def _shut(sockets: set[socket.socket]) -> None:
+    while sockets:
+        sockets.pop().close()
 
 
 def bundled(silence: float = SILENCE) -> Wire:
