@@ -767,6 +767,7 @@ MUTANTS = (
     m("an answer that does not end is waited for", "storage/asking.py", "> LASTS + wire.moved(self) / THIN:", "> 1e9:", first="tests/storage/test_asking.py"),
     m("a thin line's answer is cut off", "storage/asking.py", " + wire.moved(self) / THIN:", ":", first="tests/storage/test_asking.py"),
     m("a header's value begins another header", "storage/wire.py", '    if any("\\r" in value or "\\n" in value for value in headers.values()):\n', "    if False:\n", first="tests/storage/test_wire.py"),
+    m("sockets of a cycle are left to its order", "storage/wire.py", "        weakref.finalize(self, _shut, self.sockets)\n", "", first="tests/storage/test_asking.py"),
     m("an object that is too long fills the memory", "storage/objects.py", "        found = get(LARGEST) if told <= LARGEST else found\n", "        found = get(LARGEST)\n", first="tests/storage/test_asking.py"),
     m("an object of which a service tells no length is cut off", "storage/objects.py", "        if told > LARGEST or len(found.body) > LARGEST:", "        if told > LARGEST:", first="tests/storage/test_asking.py"),
     m("boto3 goes by connections of its own", "storage/s3/account.py", '        made.meta.events.register_last("before-send.s3", ', '        (lambda *_: None)("before-send.s3", ', first="tests/services/test_bad_input.py::test_an_answer_that_trickles_for_ever_is_left"),
