@@ -49,7 +49,8 @@ def test_all_rows_of_a_run_are_in_order_and_belong_to_its_commit(tmp_path: Path)
     files = rows_of(dest)
     assert len(files) > 1
     assert [row for rows in files for row in rows] == want(range(20))
-    assert pq.ParquetFile(next(dest.glob("part-*"))).metadata.row_group(0).num_rows == 100
+    groups = [pq.ParquetFile(path).metadata.row_group(0).num_rows for path in dest.glob("part-*")]
+    assert max(groups) == 100, "the last file may have fewer rows"
     assert gather(source, dest, **SORTED, target_size="2 KiB").files == 0
     tree(source, range(20, 25))
     gather(source, dest, **SORTED)
