@@ -85,7 +85,7 @@ def trickles(sock: socket.socket, _: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", ["abfs", "s3", "gs"])
+@pytest.mark.parametrize("kind", ["abfs", "s3", "gs", "webhdfs"])
 def test_an_answer_that_trickles_for_ever_is_left(kind: str, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     monkeypatch.setattr(asking, "LASTS", 0.5)
     with serving(trickles) as (origin, _):
@@ -93,8 +93,10 @@ def test_an_answer_that_trickles_for_ever_is_left(kind: str, monkeypatch: pytest
             "abfs": {"account_name": "acc", "account_host": origin, "account_key": KEY},
             "s3": {"endpoint_url": origin, "key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}},
             "gs": {"endpoint_url": origin, "token": "anon"},
+            "webhdfs": {"timeout": 0.5},
         }[kind]
-        store = connect(f"{kind}://bucket/x", options)
+        bucket = origin.removeprefix("http://") if kind == "webhdfs" else "bucket"
+        store = connect(f"{kind}://{bucket}/x", options)
         for act in (lambda: store.get("a"), lambda: store.put("a", b"1"), lambda: store.stat("a"), lambda: list(store.walk())):
             began = time.monotonic()
             with pytest.raises(TransientError, match="no answer in time"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import logging
@@ -83,16 +82,6 @@ def test_of_sixteen_writers_one_wins_and_nobody_sees_a_part(home: str) -> None:
     assert store.get("_quire/log/0") == data[won.index(True)]
     assert not wrong
     assert [e.name for e in store.walk()] == ["_quire/log/0"], "nothing temporary is left"
-
-
-def test_a_connection_in_the_middle_of_something_is_not_used(home: str) -> None:
-    store = opened(home)
-    store.put("a", b"1")
-    connection = http.client.HTTPConnection(store.rest.access.netloc)
-    connection.connect()
-    connection.putrequest("GET", "/")
-    store.rest._idle.append(connection)
-    assert store.get("a") == b"1"
 
 
 def test_a_sink_appends_piece_by_piece(home: str) -> None:

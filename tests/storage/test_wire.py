@@ -128,6 +128,33 @@ def test_a_kept_connection_that_breaks_at_the_request_is_replaced_once() -> None
         assert len(came) == 3
 
 
+def test_whatever_may_not_be_sent_twice_fails_on_a_kept_connection_that_breaks() -> None:
+    heard = list[bytes]()
+
+    def second_breaks(sock: socket.socket, _: int) -> None:
+        heard.append(head(sock))
+        sock.sendall(OK)
+        heard.append(head(sock))
+
+    with serving(second_breaks) as (origin, came), connections() as made:
+        assert bodies(answers(made, asked(origin))) == [b"12345"]
+        (lost,) = answers(made, asked(origin, method="DELETE")._replace(twice=False))
+        assert isinstance(lost, ConnectionError)
+        assert (len(came), len(heard)) == (1, 2)
+
+
+def test_whatever_may_not_be_sent_twice_goes_by_a_connection_that_is_still_open() -> None:
+    def once(sock: socket.socket, _: int) -> None:
+        head(sock)
+        sock.sendall(OK)
+
+    with serving(once) as (origin, came), connections() as made:
+        for _ in range(5):
+            assert bodies(answers(made, asked(origin)._replace(twice=False))) == [b"12345"]
+            time.sleep(0.02)  # its end has come
+        assert len(came) == 5
+
+
 def test_a_connection_is_not_kept_for_longer_than_said() -> None:
     with serving(well) as (origin, came), connections(keepalive=0.05) as made:
         for _ in range(3):

@@ -31,15 +31,16 @@ Steps = Generator[Any, Any, Any]
 class Asking:
     """Connections for single requests, in each process its own; each thread takes some for itself."""
 
-    def __init__(self, opened: Callable[[], Wire]) -> None:
-        self._opened = opened
+    def __init__(self, opened: Callable[[], Wire], patience: float = 0.0) -> None:
+        """`patience`: seconds that one answer may take, if these are more than `LASTS`."""
+        self._opened, self._patience = opened, patience
         self._idle = deque[tuple[int, float, Wire]]()  # whose process's, since when
         weakref.finalize(self, _close, self._idle)
 
     @contextmanager
     def line(self) -> Iterator[Line]:
         """Connections for one listing."""
-        line = Line(self._taken())
+        line = Line(self._taken(), self._patience)
         try:
             yield line
         finally:
@@ -73,8 +74,8 @@ def _close(idle: deque[tuple[int, float, Wire]]) -> None:
 class Line:
     """Requests of one listing."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire, self.process = wire, os.getpid()
+    def __init__(self, wire: Wire, patience: float) -> None:
+        self.wire, self.process, self.patience = wire, os.getpid(), patience
         self.flying = set[Asked]()
 
     def ask(self, begin: Callable[[], Steps]) -> Asked:
@@ -108,7 +109,7 @@ class Asked:
         while self in line.flying:
             for asked, answer in wire.wait(LOOK):
                 asked._step(answer)
-            if self in line.flying and wire.now - self._since > LASTS + wire.moved(self) / THIN:
+            if self in line.flying and wire.now - self._since > max(LASTS, line.patience) + wire.moved(self) / THIN:
                 wire.cancel(self)
                 self._step(TimeoutError("no answer in time"))
         self._steps, found, self._found = None, self._found, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import selectors
 import socket
 import ssl
@@ -35,10 +36,13 @@ sessions: dict[tuple[ssl.SSLContext | None, str, int], Any] = {}  # of TLS, by p
 class Flying:
     """A request on its way."""
 
-    __slots__ = ("bodiless", "body", "head", "most", "moved", "place", "token")
+    __slots__ = ("bodiless", "body", "head", "most", "moved", "place", "token", "twice")
 
-    def __init__(self, token: object, place: Place, head: bytes, body: bytes | memoryview, most: int, *, bodiless: bool) -> None:
+    def __init__(
+        self, token: object, place: Place, head: bytes, body: bytes | memoryview, most: int, *, bodiless: bool, twice: bool
+    ) -> None:
         self.token, self.place, self.head, self.body, self.most, self.bodiless = token, place, head, body, most, bodiless
+        self.twice = twice  # whether it may be sent twice
         self.moved = 0  # bytes of it and of its answer that have gone over the connection
 
 
@@ -93,6 +97,13 @@ class Connection:
             self.wire.selector.modify(self.sock, events, self)
         else:
             self.wire.selector.register(self.sock, events, self)
+
+    @property
+    def stirred(self) -> bool:
+        """Whether the other side has said something while nobody asked: most likely that it has closed the connection."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def grant(self, seconds: float) -> None:
         """It may be silent for so long from now on."""
@@ -224,7 +235,7 @@ class Connection:
     def _lost(self, error: Exception) -> None:
         """The connection is over."""
         flying = self.flying
-        if self._fresh or self._incoming.begun or flying is None:
+        if self._fresh or self._incoming.begun or flying is None or not flying.twice:
             self.failed(error)
         else:
             self.wire.close_one(self)

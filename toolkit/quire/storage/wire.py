@@ -43,7 +43,7 @@ _log = logging.getLogger("quire.storage")
 
 
 class Ask(NamedTuple):
-    """A request, which may be sent twice: its connection may have ended before it was heard."""
+    """A request."""
 
     method: str
     origin: str  # like https://host:443
@@ -51,6 +51,7 @@ class Ask(NamedTuple):
     headers: str  # lines with their ends
     most: int  # bytes of an answer's body that are wanted
     body: bytes | memoryview | None = None  # None: it has none, which is not the same as an empty one
+    twice: bool = True  # whether it may be sent twice: its connection may have ended before it was heard
 
 
 def lines(headers: Mapping[str, str]) -> str:
@@ -100,7 +101,7 @@ class Wire:
                 _log.debug("%s %s%s", method, place.netloc, hide(target))
             if method not in ("GET", "HEAD"):
                 sys.audit("http.client.send", self, sent)  # as the standard library's client tells whoever audits what leaves a process
-            self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD"))
+            self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD", twice=ask.twice))
         except (OSError, HTTPException, ValueError) as e:
             self.done.append((token, e))
 
@@ -143,7 +144,7 @@ class Wire:
         idle = flying.place.idle
         while idle:
             connection = idle.pop()
-            if self.now - connection.heard < self.keepalive:
+            if self.now - connection.heard < self.keepalive and (flying.twice or not connection.stirred):
                 connection.begin(flying)
                 return
             self.close_one(connection)

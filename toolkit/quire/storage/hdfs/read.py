@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from typing import Any
+from urllib.parse import urlsplit
 
 from quire.errors import NotFoundError
 from quire.storage.base import ReadRequest, Unreadable, Vanished
-from quire.storage.hdfs.errors import NO_NAMENODE, Said, busy, everywhere, explained, said, unreachable
-from quire.storage.hdfs.rest import WebHdfsRest
-from quire.storage.http import trusted
+from quire.storage.hdfs.errors import NO_NAMENODE, Said, busy, everywhere, explained, said
+from quire.storage.hdfs.rest import WebHdfsRest, located
 from quire.storage.message import LONGEST_ERROR, Answer
-from quire.storage.window import UNANSWERED, Fetch, Steps, failure
-from quire.storage.wire import Ask, Wire, lines
+from quire.storage.window import Fetch, Steps, failure
+from quire.storage.wire import Ask, Wire
 
-KEPT = 30.0  # seconds that a connection waits for its next request
 FLIGHT = 64  # a cluster is near by, and its namenode answers everybody
 
 
@@ -30,9 +29,7 @@ def version_of(status: Any) -> str:
 
 def opened(rest: WebHdfsRest, root: str, url: str) -> tuple[Wire, Fetch]:
     """Connections for one call, and how they fetch what lies below `root` (without a slash at its end)."""
-    access = rest.access
-    trust = access.trust if access.secure else trusted
-    return Wire(trust, silence=access.timeout, keepalive=KEPT, proxies=False), _WebHdfsReader(rest, root, url).fetch
+    return rest.wire(), _WebHdfsReader(rest, root, url).fetch
 
 
 class _WebHdfsReader:
@@ -69,22 +66,12 @@ class _WebHdfsReader:
 
     def _asked(self, name: str, address: str, most: int = LONGEST_ERROR) -> Generator[Ask, Answer, tuple[str, bytes]]:
         """Where we are sent on to, or the answer."""
-        scheme, _, rest = address.partition("://")
-        where, slash, target = rest.partition("/")
-        what, ours = f"cannot read {self.url}/{name}", where == self.rest.access.netloc
-        headers = self.rest.access.headers if ours else {"User-Agent": "quire"}
-        try:
-            answer = yield Ask("GET", f"{scheme}://{where}", slash + target, lines(headers), most)
-        except UNANSWERED as e:
-            # Without what it came from, which names the address. The store has had answers from this namenode: it listed the file.
-            raise unreachable(what, e, self.rest.access, where, known=True) from None
-        if ours:
-            self.rest.access.heard()
-        if answer.status == 307:
-            return answer.headers.get("Location") or "", b""
-        if answer.status < 300:
-            return "", answer.body
-        raise self._failed(what, said(answer.status, answer.body), where)
+        what = f"cannot read {self.url}/{name}"
+        # The store has had answers from this namenode: it listed the file.
+        answer: Answer = yield from self.rest.steps(what, "GET", address, most=most, known=True)
+        if answer.status < 300 or answer.status == 307:
+            return located(answer), answer.body
+        raise self._failed(what, said(answer.status, answer.body), urlsplit(address).netloc)
 
     def _failed(self, what: str, told: Said, where: str) -> Exception:
         error = explained(what, told, self.rest.access, where)

@@ -25,7 +25,6 @@ from urllib.parse import quote
 from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import aside, window
 from quire.storage.base import (
-    LARGEST,
     Content,
     Entry,
     Folder,
@@ -37,14 +36,15 @@ from quire.storage.base import (
     instant,
     leaves_room,
     safe,
-    too_long,
     walked,
 )
 from quire.storage.hdfs import read as hdfs_read
 from quire.storage.hdfs.access import canonical, normalise, parts
 from quire.storage.hdfs.errors import said
 from quire.storage.hdfs.read import version_of
-from quire.storage.hdfs.rest import TOO_LONG, WebHdfsResponse, rest
+from quire.storage.hdfs.rest import WebHdfsResponse, rest
+from quire.storage.message import Answer
+from quire.storage.objects import whole
 from quire.storage.retry import again
 
 __all__ = ["HdfsStore", "canonical", "normalise", "opened"]
@@ -133,7 +133,7 @@ class HdfsStore(WithoutUploads):
 
     def asked(self, method: str, op: str, name: str, doing: str, answers: tuple[str, ...] = (), **query: object) -> WebHdfsResponse:
         """One request to the namenode about an object."""
-        return self.rest.ask(method, op, self.path(name), f"cannot {doing} {self.shown(name)}", answers, **query)
+        return self.rest.ask(method, op, self.path(name), f"cannot {doing} {self.shown(name)}", answers, query=query)
 
     # ---------------------------------------------------------------------------------------------------------- reading
     def _status(self, name: str) -> Any:
@@ -159,7 +159,7 @@ class HdfsStore(WithoutUploads):
             more = {"startafter": last, "startAfter": last} if last else {}
             answer = self.asked("GET", "LISTSTATUS_BATCH", folder, "list", (*_NOT_THERE, _DENIED), **more)
             if answer.refused == _DENIED:
-                raise _Denied(said(403, answer.body).words)
+                raise _Denied(said(403, answer.answer.body).words)
             return None if answer.refused else answer.said["DirectoryListing"]
 
         page = ask()
@@ -201,25 +201,22 @@ class HdfsStore(WithoutUploads):
     def walk(self, folder: str = "") -> Iterator[Entry]:
         return walked(self.scan, folder, self.shown)
 
-    def _open(self, name: str, limit: int | None = None, **query: int) -> WebHdfsResponse:
+    def _open(self, name: str, most: int, **query: int) -> Answer:
         what = f"cannot read {self.shown(name)}"
-        answer = self.rest.sent_on("GET", "OPEN", self.path(name), what, _NOT_THERE, limit=limit, query=query)
-        if answer.refused in _NOT_THERE:
+        found = self.rest.sent_on("GET", "OPEN", self.path(name), what, _NOT_THERE, most=most, query=query)
+        if found.refused in _NOT_THERE:
             raise NotFoundError(f"{what}: it is not there")
-        return answer
+        return found.answer
 
     def get(self, name: str) -> bytes:
-        answer = self._open(name, LARGEST)
-        if answer.refused == TOO_LONG:
-            raise too_long(self.shown(name))
-        return bytes(answer.body)
+        return whole(self.shown(name), partial(self._open, name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         found = self.stat(name)
         if found is None:
             raise NotFoundError(f"cannot read {self.shown(name)}: it is not there")
         length = min(length, found.size - start)  # the namenode refuses a range that begins behind the end
-        return bytes(self._open(name, offset=start, length=length).body) if length > 0 else b""
+        return self._open(name, length, offset=start, length=length).body if length > 0 else b""
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         return window.read(requests, lambda: hdfs_read.opened(self.rest, self.root, self.url), self.flight)
@@ -256,7 +253,7 @@ class HdfsStore(WithoutUploads):
         what = f"cannot {doing} {self.shown(new)}"
         for _ in range(TRIES):
             query = {"destination": target, "renameoptions": how}
-            answer = self.rest.ask("PUT", "RENAME", self.path(old), what, ("FileNotFoundException", _TAKEN), **query)
+            answer = self.rest.ask("PUT", "RENAME", self.path(old), what, ("FileNotFoundException", _TAKEN), query=query)
             if answer.refused == _TAKEN:
                 return False
             if not answer.refused and answer.said.get("boolean", True):
@@ -295,7 +292,7 @@ class HdfsStore(WithoutUploads):
         path = self.root
         what = f"cannot write below {self.url}"
         while True:
-            answer = self.rest.ask("GET", "CHECKACCESS", path, what, ("FileNotFoundException",), fsaction="-wx")
+            answer = self.rest.ask("GET", "CHECKACCESS", path, what, ("FileNotFoundException",), query={"fsaction": "-wx"})
             if not answer.refused or not path:
                 break
             path = path.rpartition("/")[0]
