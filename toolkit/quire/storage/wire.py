@@ -8,7 +8,7 @@ its trusted certificates are those of this machine (`http.trusted`).
 - A body is sent from where it lies, as fast as the other side takes it. An answer that comes before its end is the answer, and ends the
   connection.
 - A connection that is kept may have been closed by the other side just when it is asked again: then the request is sent once more, on a
-  new one, before it counts as failed.
+  new one, before it counts as failed; one that may not be sent twice has failed.
 - An address that does not take connections is passed over where its host has others.
 - Proxies are those of the environment. Through one to https there is a tunnel; what goes by http is asked of the proxy itself.
 """

@@ -71,7 +71,7 @@ class WebHdfsRest:
 
         `most`: bytes of an answer that are wanted; of a longer one there is a byte more.
         """
-        answer = self._send(what, method, self.address(op, path, query or {}), most=most)
+        answer = self._send(what, method, self.address(op, path, query or {}), b"", most)
         if answer.status == 307:
             return WebHdfsResponse("", answer)
         found = self._answer(what, self.access.netloc, answer, answers)
