@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +33,35 @@ def test_a_worker_has_what_its_tasks_load_before_the_first_of_them(spark: SparkS
 
     assert spark.conf.get(KEY) == "quire.spark.daemon"
     assert {row["there"] for row in spark.range(0, 2, 1, 2).mapInArrow(look, "there boolean").collect()} == {True}
+
+
+def test_workers_take_pyspark_from_where_its_bytecode_is_kept(spark: SparkSession) -> None:
+    """Spark's archive of the same comes first as it starts the daemon, and is compiled anew each time."""
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        import pyarrow as pa
+
+        places = [sys.modules[name].__file__ or "" for name in ("pyspark", "pyspark.worker", "py4j")]
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"places": [places] * batch.num_rows})
+
+    (found,) = spark.range(0, 1, 1, 1).mapInArrow(look, "places array<string>").collect()
+    assert not [place for place in found["places"] if ".zip" in place]
+
+
+def test_archives_of_another_spark_stay_first(tmp_path: Path) -> None:
+    """Only the package manager's own pyspark is the same as its archive; and nothing is lost where a part is not installed."""
+    archive = tmp_path / "site/pyspark/python/lib/pyspark.zip"
+    archive.parent.mkdir(parents=True)
+    for name in ("pyspark.zip", "py4j-0.10-src.zip"):
+        (archive.parent / name).touch()
+    ours, site = [str(archive), str(archive.parent / "py4j-0.10-src.zip")], str(tmp_path / "site")
+    assert daemon.installed_first([*ours, "a", site, "b"]) == ["a", site, "b", *ours]
+    assert daemon.installed_first([*ours, "a"]) == [*ours, "a"], "that pyspark cannot be imported"
+    other = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10-src.zip", site]
+    assert daemon.installed_first(other) == other
 
 
 def test_workers_draw_numbers_of_their_own() -> None:

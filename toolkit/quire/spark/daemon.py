@@ -11,7 +11,9 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 WORKERS = ("pyspark.worker", "pyspark.sql.pandas.serializers")
 # By their names, as they stand above this room; those of a store are loaded if its packages are there.
@@ -21,9 +23,9 @@ MODULES = (
 )  # fmt: skip
 
 
-def load() -> None:
-    """Load what quire's calls and their tasks need; who needs a module that does not load says what is wrong with it."""
-    for name in MODULES:
+def load(*more: str) -> None:
+    """Load what quire's tasks need, and `more`; who needs a module that does not load says what is wrong with it."""
+    for name in (*MODULES, *more):
         with suppress(Exception):  # whatever a package's own code raises
             importlib.import_module(name)
     with suppress(Exception):  # boto3's first client reads its descriptions of the service, which takes a quarter of a second
@@ -34,6 +36,7 @@ def load() -> None:
 
 def main() -> None:
     """Load it, and serve Spark."""
+    sys.path[:] = installed_first(sys.path)
     from pyspark.daemon import manager
 
     for name in WORKERS:
@@ -44,6 +47,17 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # else the collector of each worker would copy the pages that all share
     manager()
+
+
+def installed_first(path: Sequence[str]) -> list[str]:
+    """Where modules are looked for, with Spark's own archives last where the same pyspark is installed: of an archive no bytecode is kept,
+    so that each daemon would compile it, for most of a second.
+    """
+    real = {os.path.realpath(each) for each in path}
+    archives = [each for each in map(Path, path) if each.name == "pyspark.zip" and each.parts[-4:-1] == ("pyspark", "python", "lib")]
+    # Beside it lies that of py4j; both are copies of what the package manager has put into the directory of pyspark's package.
+    copies = {str(each) for archive in archives if os.path.realpath(archive.parents[3]) in real for each in archive.parent.glob("*.zip")}
+    return [*(each for each in path if each not in copies), *(each for each in path if each in copies)]
 
 
 def _draw_anew() -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+CALLS = ("quire.consolidate",)  # what a first call would wait for; by its name, since it stands above this room
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _lock = threading.RLock()
@@ -216,7 +217,7 @@ def _loading() -> Iterator[None]:
     """Load the modules of quire's calls meanwhile: Java has the other core, and the first call need not wait for them."""
     # It sets up what is done before and after a fork: loaded in the midst of the one that starts Java, only the second half of it is done.
     importlib.import_module("concurrent.futures.thread")
-    loading = threading.Thread(target=daemon.load, name="quire-loads", daemon=True)
+    loading = threading.Thread(target=daemon.load, args=CALLS, name="quire-loads", daemon=True)
     loading.start()
     yield
     loading.join()
