@@ -26,7 +26,10 @@ from quire.sources import files
 from quire.storage import MemoryStore, bare, canonical, normalise
 from quire.storage.azure import store as azure
 from quire.storage.azure.account import account, parts
+from quire.storage.hdfs.access import Access
+from quire.storage.hdfs.rest import WebHdfsRest
 from quire.storage.local import LocalStore
+from quire.storage.message import Answer
 from quire.storage.way import Way, origin
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
@@ -416,6 +419,27 @@ def test_the_active_namenode_of_a_name_service_is_asked() -> None:
         for server in servers:
             server.shutdown()
             server.server_close()
+
+
+def test_a_namenode_that_another_thread_has_turned_from_is_still_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked with what says who we are, and what it says late turns nobody away from the next one."""
+    known = {"namenodes": {"cluster": ["nn1:1", "nn2:2"]}, "use_https": True, "user": "ada", "password": "geheim"}
+    rest = WebHdfsRest(Access("cluster:9870", known))
+    address = rest.address("GETFILESTATUS", "/x", {})
+    rest.access.turn("nn1:1")
+    asked = next(rest.steps("cannot look up", "GET", address))
+    assert asked.origin == "https://nn1:1"
+    assert "Authorization: Basic " in asked.headers
+    rest.access.turn("nn2:2")
+
+    def late(*_: object) -> Answer:
+        rest.access.turn("nn1:1")
+        return Answer(403, b"HTTP/1.1 403 Forbidden\r\n", b'{"RemoteException": {"exception": "StandbyException"}}')
+
+    monkeypatch.setattr(rest, "_send", late)
+    with pytest.raises(TransientError, match="nn1:1 is on standby"):
+        rest.ask("GET", "GETFILESTATUS", "/x", "cannot look up")
+    assert rest.access.netloc == "nn2:2"
 
 
 def test_what_is_mounted_twice_is_one_place(monkeypatch: pytest.MonkeyPatch) -> None:

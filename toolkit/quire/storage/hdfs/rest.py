@@ -71,16 +71,17 @@ class WebHdfsRest:
 
         `most`: bytes of an answer that are wanted; of a longer one there is a byte more.
         """
-        answer = self._send(what, method, self.address(op, path, query or {}), b"", most)
+        address = self.address(op, path, query or {})
+        answer, where = self._send(what, method, address, b"", most), urlsplit(address).netloc
         if answer.status == 307:
             return WebHdfsResponse("", answer)
-        found = self._answer(what, self.access.netloc, answer, answers)
+        found = self._answer(what, where, answer, answers)
         if found.refused or (op == "OPEN" and answer.headers.get("Content-Type") == "application/octet-stream"):
             return found  # a gateway gives the content itself
         try:
             return found._replace(said=json.loads(answer.body) if answer.body else {})
         except ValueError:
-            raise explained(what, Said(answer.status, NO_NAMENODE, ""), self.access, self.access.netloc) from None
+            raise explained(what, Said(answer.status, NO_NAMENODE, ""), self.access, where) from None
 
     def sent_on(
         self, method: str, op: str, path: str, what: str, answers: tuple[str, ...] = (), *, data: bytes = b"", most: int = MOST,
@@ -128,7 +129,7 @@ class WebHdfsRest:
         where, slash, target = rest.partition("/")
         if scheme not in ("http", "https"):
             raise StorageError(f"{what}: {where} sends us on to an address that is none. Look at the option data_proxy.")
-        ours = where == self.access.netloc
+        ours = where in self.access.namenodes  # also where another thread has turned to the next one meanwhile
         headers = {**(self.access.headers if ours else {"User-Agent": "quire"}), **(BYTES if data is not None else {})}
         try:
             # A change is not sent twice: one that was done already would be refused, or done again.
