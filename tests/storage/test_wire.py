@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -632,6 +633,14 @@ def test_a_connection_that_breaks_in_the_middle_of_a_body_is_replaced_once_if_it
         (lost,) = answers(made, put(origin, data))
         assert isinstance(lost, OSError | HTTPException)
         assert bodies(answers(made, put(origin, data))) == [b"12345"]
+
+
+def test_whoever_audits_is_told_of_each_change_and_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[bytes]()
+    monkeypatch.setattr(sys, "audit", lambda event, *args: told.append(args[1]) if event == "http.client.send" else None)
+    with serving(well) as (origin, _), connections() as made:
+        answers(made, asked(origin), put(origin, b"bytes"), asked(origin, method="DELETE"))
+    assert [each.partition(b" HTTP")[0] for each in told] == [b"PUT /x", b"bytes", b"DELETE /x"]
 
 
 def test_no_value_of_a_header_begins_another_one() -> None:
