@@ -15,6 +15,7 @@ from quire.errors import TransientError
 from quire.sources.kafka import client
 from quire.storage import connect, normalise, retry, window
 from quire.storage.base import ReadRequest, Store
+from quire.storage.hdfs import rest as hdfs_rest
 from quire.storage.http import unanswered
 from quire.storage.place import NameResolutionFailed
 from quire.storage.s3 import account as s3_account
@@ -55,7 +56,8 @@ def looked_up(monkeypatch: pytest.MonkeyPatch, *errors: BaseException) -> Asked:
         raise errors[min(len(asked), len(errors)) - 1]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    monkeypatch.setattr(s3_account, "_accounts", {})  # whose connections know for a second which hosts have no address
+    for module, shared in ((s3_account, "_accounts"), (hdfs_rest, "_rests")):  # whose connections know for a second what has no address
+        monkeypatch.setattr(module, shared, {})
     return asked
 
 

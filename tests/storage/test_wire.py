@@ -639,7 +639,8 @@ def test_whoever_audits_is_told_of_each_change_and_its_bytes(monkeypatch: pytest
     told = list[bytes]()
     monkeypatch.setattr(sys, "audit", lambda event, *args: told.append(args[1]) if event == "http.client.send" else None)
     with serving(well) as (origin, _), connections() as made:
-        answers(made, asked(origin), put(origin, b"bytes"), asked(origin, method="DELETE"))
+        for i, ask in enumerate((asked(origin), put(origin, b"bytes"), asked(origin, method="DELETE"))):
+            made.send(ask, i)
     assert [each.partition(b" HTTP")[0] for each in told] == [b"PUT /x", b"bytes", b"DELETE /x"]
 
 
