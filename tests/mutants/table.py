@@ -770,7 +770,7 @@ MUTANTS = (
     m("a header's value begins another header", "storage/wire.py", '    if any("\\r" in value or "\\n" in value for value in headers.values()):\n', "    if False:\n", first="tests/storage/test_wire.py"),
     m("a change is sent twice", "storage/connection.py", " or flying is None or not flying.twice:", " or flying is None:", first="tests/storage/test_wire.py"),
     m("a change goes by a connection that is closed already", "storage/wire.py", " and (flying.twice or not connection.stirred):", ":", first="tests/storage/test_wire.py"),
-    m("whoever audits is not told what is sent", "storage/wire.py", "                if ask.body:\n                    sys.audit(", "                if False:\n                    sys.audit(", first="tests/storage/test_wire.py"),
+    m("whoever audits is not told what is sent", "storage/wire.py", "            if ask.body:\n                sys.audit(", "            if False:\n                sys.audit(", first="tests/storage/test_wire.py"),
     m("a namenode that another thread has turned from does not know who asks", "storage/hdfs/rest.py", "ours = where in self.access.namenodes", "ours = where == self.access.netloc", first="tests/storage/test_addresses.py"),
     m("sockets of a cycle are left to its order", "storage/wire.py", "        weakref.finalize(self, _shut, self.sockets)\n", "", first="tests/storage/test_asking.py"),
     m("an object that is too long fills the memory", "storage/objects.py", "        found = get(LARGEST) if told <= LARGEST else found\n", "        found = get(LARGEST)\n", first="tests/storage/test_asking.py"),

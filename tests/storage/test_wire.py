@@ -635,13 +635,13 @@ def test_a_connection_that_breaks_in_the_middle_of_a_body_is_replaced_once_if_it
         assert bodies(answers(made, put(origin, data))) == [b"12345"]
 
 
-def test_whoever_audits_is_told_of_each_change_and_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_audits_is_told_of_each_request_and_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[bytes]()
     monkeypatch.setattr(sys, "audit", lambda event, *args: told.append(args[1]) if event == "http.client.send" else None)
     with serving(well) as (origin, _), connections() as made:
         for i, ask in enumerate((asked(origin), put(origin, b"bytes"), asked(origin, method="DELETE"))):
             made.send(ask, i)
-    assert [each.partition(b" HTTP")[0] for each in told] == [b"PUT /x", b"bytes", b"DELETE /x"]
+    assert [each.partition(b" HTTP")[0] for each in told] == [b"GET /x", b"PUT /x", b"bytes", b"DELETE /x"]
 
 
 def test_no_value_of_a_header_begins_another_one() -> None:

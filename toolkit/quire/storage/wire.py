@@ -99,10 +99,9 @@ class Wire:
             sent = head.encode("latin-1")
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("%s %s%s", method, place.netloc, hide(target))
-            if method not in ("GET", "HEAD"):  # as the standard library's client tells whoever audits what leaves a process
-                sys.audit("http.client.send", self, sent)
-                if ask.body:
-                    sys.audit("http.client.send", self, ask.body)
+            sys.audit("http.client.send", self, sent)  # as the standard library's client tells whoever audits what leaves a process
+            if ask.body:
+                sys.audit("http.client.send", self, ask.body)
             self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD", twice=ask.twice))
         except (OSError, HTTPException, ValueError) as e:
             self.done.append((token, e))
