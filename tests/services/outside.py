@@ -243,7 +243,12 @@ class Hdfs(_Outside):
         return [name for name, status in self._walk() if status["type"] == "DIRECTORY"]
 
     def fetch(self, name: str) -> bytes:
-        return self._ask("GET", "OPEN", name)
+        try:
+            return self._ask("GET", "OPEN", name)
+        except Refused as e:
+            if "EOFException" not in str(e):
+                raise
+            return self._ask("GET", "OPEN", name)  # the datanode has noticed now that its namenode is another process
 
     def put(self, name: str, data: bytes) -> None:
         """In one step for whoever lists: written elsewhere, and renamed."""
