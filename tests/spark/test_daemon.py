@@ -57,9 +57,14 @@ def test_archives_of_another_spark_stay_first(tmp_path: Path) -> None:
     archive.parent.mkdir(parents=True)
     for name in ("pyspark.zip", "py4j-0.10-src.zip"):
         (archive.parent / name).touch()
+    (tmp_path / "site/pyspark/__init__.py").touch()
     ours, site = [str(archive), str(archive.parent / "py4j-0.10-src.zip")], str(tmp_path / "site")
     assert daemon.installed_first([*ours, "a", site, "b"]) == ["a", site, "b", *ours]
     assert daemon.installed_first([*ours, "a"]) == [*ours, "a"], "that pyspark cannot be imported"
+    (tmp_path / "another/pyspark").mkdir(parents=True)
+    (tmp_path / "another/pyspark/__init__.py").touch()
+    before = [*ours, str(tmp_path / "another"), site]
+    assert daemon.installed_first(before) == before, "another pyspark would be imported"
     other = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10-src.zip", site]
     assert daemon.installed_first(other) == other
 

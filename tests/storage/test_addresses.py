@@ -422,7 +422,7 @@ def test_the_active_namenode_of_a_name_service_is_asked() -> None:
 
 
 def test_a_namenode_that_another_thread_has_turned_from_is_still_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked with what says who we are, and what it says late turns nobody away from the next one."""
+    """It gets our password, and its late refusal turns nobody away from the next namenode."""
     known = {"namenodes": {"cluster": ["nn1:1", "nn2:2"]}, "use_https": True, "user": "ada", "password": "geheim"}
     rest = WebHdfsRest(Access("cluster:9870", known))
     address = rest.address("GETFILESTATUS", "/x", {})
@@ -430,6 +430,8 @@ def test_a_namenode_that_another_thread_has_turned_from_is_still_one_of_ours(mon
     asked = next(rest.steps("cannot look up", "GET", address))
     assert asked.origin == "https://nn1:1"
     assert "Authorization: Basic " in asked.headers
+    plain = next(rest.steps("cannot look up", "GET", address.replace("https://", "http://")))
+    assert "Authorization" not in plain.headers, "a redirect to plain http must not get it"
     rest.access.turn("nn2:2")
 
     def late(*_: object) -> Answer:

@@ -139,7 +139,7 @@ def test_whatever_may_not_be_sent_twice_fails_on_a_kept_connection_that_breaks()
 
     with serving(second_breaks) as (origin, came), connections() as made:
         assert bodies(answers(made, asked(origin))) == [b"12345"]
-        (lost,) = answers(made, asked(origin, method="DELETE")._replace(twice=False))
+        (lost,) = answers(made, asked(origin, method="DELETE")._replace(resend=False))
         assert isinstance(lost, ConnectionError)
         assert (len(came), len(heard)) == (1, 2)
 
@@ -151,7 +151,7 @@ def test_whatever_may_not_be_sent_twice_goes_by_a_connection_that_is_still_open(
 
     with serving(once) as (origin, came), connections() as made:
         for _ in range(5):
-            assert bodies(answers(made, asked(origin)._replace(twice=False))) == [b"12345"]
+            assert bodies(answers(made, asked(origin)._replace(resend=False))) == [b"12345"]
             time.sleep(0.02)  # its end has come
         assert len(came) == 5
 

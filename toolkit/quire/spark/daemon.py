@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 WORKERS = ("pyspark.worker", "pyspark.sql.pandas.serializers")
 # By their names, as they stand above this room; those of a store are loaded if its packages are there.
@@ -53,10 +52,10 @@ def installed_first(path: Sequence[str]) -> list[str]:
     """Where modules are looked for, with Spark's own archives last where the same pyspark is installed: of an archive no bytecode is kept,
     so that each daemon would compile it, for most of a second.
     """
-    real = {os.path.realpath(each) for each in path}
-    archives = [each for each in map(Path, path) if each.name == "pyspark.zip" and each.parts[-4:-1] == ("pyspark", "python", "lib")]
-    # Beside it lies that of py4j; both are copies of what the package manager has put into the directory of pyspark's package.
-    copies = {str(each) for archive in archives if os.path.realpath(archive.parents[3]) in real for each in archive.parent.glob("*.zip")}
+    imported = next((each for each in path if os.path.isfile(os.path.join(each, "pyspark", "__init__.py"))), "")
+    lib = os.path.realpath(os.path.join(imported, "pyspark", "python", "lib"))
+    # Of pyspark and of py4j: both are copies of what the package manager has installed.
+    copies = {each for each in path if each.endswith(".zip") and os.path.realpath(os.path.dirname(each)) == lib}
     return [*(each for each in path if each not in copies), *(each for each in path if each in copies)]
 
 

@@ -36,13 +36,13 @@ sessions: dict[tuple[ssl.SSLContext | None, str, int], Any] = {}  # of TLS, by p
 class Flying:
     """A request on its way."""
 
-    __slots__ = ("bodiless", "body", "head", "most", "moved", "place", "token", "twice")
+    __slots__ = ("bodiless", "body", "head", "most", "moved", "place", "resend", "token")
 
     def __init__(
-        self, token: object, place: Place, head: bytes, body: bytes | memoryview, most: int, *, bodiless: bool, twice: bool
+        self, token: object, place: Place, head: bytes, body: bytes | memoryview, most: int, *, bodiless: bool, resend: bool
     ) -> None:
         self.token, self.place, self.head, self.body, self.most, self.bodiless = token, place, head, body, most, bodiless
-        self.twice = twice  # whether it may be sent twice
+        self.resend = resend  # whether it may be sent twice
         self.moved = 0  # bytes of it and of its answer that have gone over the connection
 
 
@@ -99,7 +99,7 @@ class Connection:
             self.wire.selector.register(self.sock, events, self)
 
     @property
-    def stirred(self) -> bool:
+    def readable(self) -> bool:
         """Whether the other side has said something while nobody asked: most likely that it has closed the connection."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
@@ -235,7 +235,7 @@ class Connection:
     def _lost(self, error: Exception) -> None:
         """The connection is over."""
         flying = self.flying
-        if self._fresh or self._incoming.begun or flying is None or not flying.twice:
+        if self._fresh or self._incoming.begun or flying is None or not flying.resend:
             self.failed(error)
         else:
             self.wire.close_one(self)

@@ -51,7 +51,7 @@ class Ask(NamedTuple):
     headers: str  # lines with their ends
     most: int  # bytes of an answer's body that are wanted
     body: bytes | memoryview | None = None  # None: it has none, which is not the same as an empty one
-    twice: bool = True  # whether it may be sent twice: its connection may have ended before it was heard
+    resend: bool = True  # whether it may be sent twice: its connection may have ended before it was heard
 
 
 def lines(headers: Mapping[str, str]) -> str:
@@ -102,7 +102,7 @@ class Wire:
             sys.audit("http.client.send", self, sent)  # as the standard library's client tells whoever audits what leaves a process
             if ask.body:
                 sys.audit("http.client.send", self, ask.body)
-            self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD", twice=ask.twice))
+            self._begin(Flying(token, place, sent, ask.body or b"", ask.most, bodiless=method == "HEAD", resend=ask.resend))
         except (OSError, HTTPException, ValueError) as e:
             self.done.append((token, e))
 
@@ -145,7 +145,7 @@ class Wire:
         idle = flying.place.idle
         while idle:
             connection = idle.pop()
-            if self.now - connection.heard < self.keepalive and (flying.twice or not connection.stirred):
+            if self.now - connection.heard < self.keepalive and (flying.resend or not connection.readable):
                 connection.begin(flying)
                 return
             self.close_one(connection)

@@ -130,10 +130,11 @@ class WebHdfsRest:
         if scheme not in ("http", "https"):
             raise StorageError(f"{what}: {where} sends us on to an address that is none. Look at the option data_proxy.")
         ours = where in self.access.namenodes  # also where another thread has turned to the next one meanwhile
-        headers = {**(self.access.headers if ours else {"User-Agent": "quire"}), **(BYTES if data is not None else {})}
+        told = ours and (scheme == "https" or not self.access.secure)  # a redirect to plain http does not get the password
+        headers = {**(self.access.headers if told else {"User-Agent": "quire"}), **(BYTES if data is not None else {})}
         try:
             # A change is not sent twice: one that was done already would be refused, or done again.
-            answer: Answer = yield Ask(method, f"{scheme}://{where}", slash + target, lines(headers), most, data, twice=method == "GET")
+            answer: Answer = yield Ask(method, f"{scheme}://{where}", slash + target, lines(headers), most, data, resend=method == "GET")
         except UNANSWERED as e:
             # Without what it came from: some of these errors name the address.
             raise unreachable(what, e, self.access, where, known or where in _answered) from None
