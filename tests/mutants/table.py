@@ -207,6 +207,7 @@ MUTANTS = (
     m("a secret may be written out", "storage/profiles.py", "elif isinstance(value, str) and hide(", "elif False and hide(", first="tests/cli/test_run.py::test_a_mistake_is_one_line_with_file_job_and_key"),
     # runs of which nothing came
     m("a run of which all was quarantined looks like a success", KINDS, "    if useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
+    m("a loop rests with what Arrow keeps", "engine/loop.py", "pa.default_memory_pool().release_unused()", "pa.default_memory_pool()", first="tests/engine/test_rest.py"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if request.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(True", "    if False and not any(True", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
     m("a source that cannot be listed looks like an empty one", "planning/misspelt.py", "    if listed.unreadable.count and not (", "    if False and not (", first="tests/engine/test_nothing_there.py::test_a_source_that_cannot_be_listed_is_not_an_empty_one"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
+
 from quire.arguments import refuse_needless, seconds, whole
 from quire.engine import upkeep
 from quire.engine.driver import gather
@@ -125,7 +127,7 @@ def repeat(
             _say(request, report, bars)
             report = keep_up(report)
             runs = None if runs is None else runs - 1
-            if runs == 0 or stopped.wait(again.pause):
+            if runs == 0 or rest(stopped, again.pause):
                 return report
 
 
@@ -144,6 +146,12 @@ def _say(request: Request, report: Report, bars: Progress) -> None:
 def checked(request: Request, report: Report) -> Report:
     """The report; AllQuarantined if nothing of the input could be processed, and the call does not say how much of that it allows."""
     return report if request.max_quarantined is not None else report.checked()
+
+
+def rest(stopped: threading.Event, seconds: float) -> bool:
+    """Wait for the next run; True: there is none. Memory that Arrow keeps, as of a checkpoint, goes back first: it may be hours."""
+    pa.default_memory_pool().release_unused()
+    return stopped.wait(seconds)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from quire import display
 from quire.arguments import seconds
-from quire.engine.loop import Again, until_signal
+from quire.engine.loop import Again, rest, until_signal
 from quire.engine.outages import Outages
 from quire.engine.report import Gap
 from quire.errors import QuireError, UsageError
@@ -115,5 +115,5 @@ def repeat(run: Callable[[], M], failed: Callable[[str], M], times: Again, progr
             for name, why in report.hindered.items():
                 bars.say(f"{name} was hindered: {why} The next run tries again.", always=True)
             runs = None if runs is None else runs - 1
-            if runs == 0 or stopped.wait(times.pause):
+            if runs == 0 or rest(stopped, times.pause):
                 return report
