@@ -207,6 +207,8 @@ MUTANTS = (
     m("a secret may be written out", "storage/profiles.py", "elif isinstance(value, str) and hide(", "elif False and hide(", first="tests/cli/test_run.py::test_a_mistake_is_one_line_with_file_job_and_key"),
     # runs of which nothing came
     m("a run of which all was quarantined looks like a success", KINDS, "    if useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
+    m("a loop holds pieces of dead checkpoints", "coverage/remembered.py", "[:CHECKPOINTS]", "", first="tests/coverage/test_remembered.py"),
+    m("what is remembered of pieces grows for ever", "coverage/remembered.py", "            if len(self._places) > self._most:\n", "            if False:\n", first="tests/coverage/test_remembered.py"),
     m("a loop rests with what Arrow keeps", "engine/loop.py", "pa.default_memory_pool().release_unused()", "pa.default_memory_pool()", first="tests/engine/test_rest.py"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if request.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(True", "    if False and not any(True", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
@@ -406,7 +408,7 @@ MUTANTS = (
     m("whoever looks whether a ledger is current does not ask the archive", "ledger/ledger.py", " and not self._log.archive.has(new)", "", first=ARCHIVE),
     m("what a pin needs is archived", ARCHIVING, "min([log.expired(), log.merged, *needed(log)])", "min([log.tip, log.merged])", first=ARCHIVE),
     m("an archive is not read before its entries go", ARCHIVING, "        log.archive.check(last)  # who", "        pass  # who",
-      ("        log.archive.check(last, [data for data, _ in found])\n", ""), first=ARCHIVE),
+      ('        log.archive.check(last, table.column("entry"))\n', ""), first=ARCHIVE),
     m("a late put under a number that is archived stays", PROTOCOL, "            archiving.sweep(log)\n", "            pass\n", first=ARCHIVE),
     m("commits whose rows lie in one file leave alone", "ledger/whole.py", "_commits(log, file.name, known) if file.verb == COMPACT else", "", first=MAINTAIN),
     m("a mistake in upkeep ends the loop", "ledger/maintaining.py", "            except Exception as e:  #", "            except QuireError as e:  #", first=MAINTAIN),

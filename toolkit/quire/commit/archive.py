@@ -71,10 +71,10 @@ class Archive:
             version = table.column("version")
             yield table.filter(pc.and_(pc.greater(version, after), pc.less_equal(version, until))).select(columns)
 
-    def check(self, last: int, entries: Sequence[bytes] | None = None) -> None:
+    def check(self, last: int, entries: pa.ChunkedArray | None = None) -> None:
         """FormatError where an object does not hold all of its entries (`entries`: these)."""
-        found = self._whole(last, ["version", "entry"]).column("entry").to_pylist()
-        if entries is not None and found != entries:
+        found = self._whole(last, ["version", "entry"]).column("entry")
+        if entries is not None and not found.equals(entries):
             raise damaged(self.store, last, ValueError("it holds other entries than the log"))
 
     def _whole(self, last: int, columns: list[str]) -> pa.Table:

@@ -8,16 +8,16 @@ next call deletes what one that died has left, and what a writer that had slept 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quire.commit import archive, names
 from quire.commit.archive import ARCHIVED
-from quire.commit.entries import Entry as AnEntry
 from quire.commit.exports import needed
-from quire.commit.history import HISTORY, history_row
+from quire.commit.history import history_row
 from quire.commit.log import Log
 from quire.storage import Entry, remove_all
 
@@ -39,9 +39,9 @@ def move(log: Log, goes_on: Callable[[], bool] = lambda: True) -> int:
     for last in range(log.archive.look() + archive.BLOCK, horizon(log) + 1, archive.BLOCK):
         if not goes_on():
             break
-        found = list(log.stored(range(last - archive.BLOCK + 1, last + 1)))
-        log.store.put_if_absent(names.archived(last), _made(found, last))
-        log.archive.check(last, [data for data, _ in found])
+        table = _rows(log, range(last - archive.BLOCK + 1, last + 1))
+        log.store.put_if_absent(names.archived(last), _encoded(table))
+        log.archive.check(last, table.column("entry"))
         log.archive.saw([names.archived(last)])
         moved += archive.BLOCK
         sweep(log)
@@ -59,10 +59,18 @@ def sweep(log: Log) -> int:
     return len(gone)
 
 
-def _made(found: Sequence[tuple[bytes, AnEntry]], last: int) -> bytes:
-    rows = [history_row(number, entry) for number, (_, entry) in enumerate(found, last - archive.BLOCK + 1)]
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), HISTORY, strict=True)]
-    table = pa.table([*columns, pa.array([data for data, _ in found], pa.binary())], ARCHIVED)
+def _rows(log: Log, numbers: range) -> pa.Table:
+    """Entries as the archive has them, some at a time: all at once as objects of Python's would take ten times the memory."""
+    stored, tables = enumerate(log.stored(numbers), numbers.start), list[pa.Table]()
+    while some := list(islice(stored, archive.GROUP)):
+        rows = [(*history_row(number, entry), data) for number, (data, entry) in some]
+        tables.append(
+            pa.table([pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), ARCHIVED, strict=True)], ARCHIVED)
+        )
+    return pa.concat_tables(tables)
+
+
+def _encoded(table: pa.Table) -> bytes:
     out = pa.BufferOutputStream()
     pq.write_table(table, out, compression="zstd", row_group_size=archive.GROUP)
     data: bytes = out.getvalue().to_pybytes()

@@ -15,7 +15,6 @@ quarantined, the file of its attempt that holds it.
 from __future__ import annotations
 
 import bisect
-import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import checkpoints, names
+from quire.coverage.remembered import Remembered
 from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, End, OwnParquet, stored
 from quire.formats.parquet_options import CAN_FILTER, NEW
@@ -164,19 +164,20 @@ def _rows(store: Store, name: str, file: OwnParquet, groups: list[int], *, whole
     if not whole and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
         file = _opened(store, name, store.get(name))
     hot = names.head_of_piece(name) is not None and len(groups) <= HOT
-    return _Rows(file, f"{store.url}/{name}" if hot else "")
+    return _Rows(file, (store.url, name) if hot else None)
 
 
-@functools.lru_cache(HOT)
-def _decoded(_place: str, _group: int) -> dict[str, pa.Array]:
-    """The columns of a piece's row group that were decoded, for the next run of a loop, which looks where this one has looked."""
-    return {}
+# The columns of a piece's row group that were decoded, for the next run of a loop, which looks where this one has looked.
+_DECODED = Remembered(dict[str, pa.Array], HOT)
 
 
 class _Rows:
-    """The rows of a segment or a piece; of a piece at a `place` of which few row groups are wanted, they are decoded once."""
+    """The rows of a segment or a piece; of a piece at a `place` of which few row groups are wanted, they are decoded once.
 
-    def __init__(self, file: OwnParquet, place: str) -> None:
+    `place`: the store and the piece's name.
+    """
+
+    def __init__(self, file: OwnParquet, place: tuple[str, str] | None) -> None:
         self.file, self.place = file, place
 
     def read(self, columns: Sequence[str], groups: list[int]) -> pa.Table:
@@ -191,7 +192,7 @@ class _Rows:
             yield from self.file.batches(columns, groups)
             return
         for group in groups:
-            held = _decoded(self.place, group)
+            held = _DECODED.of(*self.place, group)
             if lacking := [name for name in columns if name not in held]:
                 found = self.file.read(lacking, [group])
                 held.update((name, found.column(name).combine_chunks()) for name in lacking)
@@ -262,16 +263,14 @@ class _Seen:
     end: End | None = None
 
 
-@functools.lru_cache(PIECES)
-def _seen(_place: str) -> _Seen:
-    return _Seen()
+_SEEN = Remembered(_Seen, PIECES)
 
 
 def _opened(store: Store, name: str, data: bytes | None = None) -> OwnParquet:
     """A segment or a piece; without its bytes only what is asked for is read."""
     if names.head_of_piece(name) is None:
         return OwnParquet(stored(store, name) if data is None else data, SCHEMA, LATER)
-    seen = _seen(f"{store.url}/{name}")
+    seen = _SEEN.of(store.url, name)
     if seen.end is not None and data is not None and len(data) != seen.end.size:
         seen.end = None  # it was damaged, or is
     file = OwnParquet(stored(store, name, seen.end) if data is None else data, PIECE, LATER, seen.end)
@@ -300,7 +299,7 @@ def _damaged(store: Store, name: str, of: str, why: BaseException) -> FormatErro
     """The error for a segment or a piece, of which nothing is remembered: it may be mended before the next call."""
     if names.head_of_piece(name) is None:
         return lacking(store, name, of, why)
-    _seen(f"{store.url}/{name}").end = None
+    _SEEN.of(store.url, name).end = None
     return checkpoints.damaged(store, name, why)
 
 

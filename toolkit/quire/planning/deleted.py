@@ -140,7 +140,7 @@ class ListedNames:
         root, chosen, piece = self.root, self.selection, self.piece
         meant = (root.url, root.wanted, chosen.include, chosen.exclude, chosen.hidden)
         where = (piece.folder, piece.below, piece.after, piece.until)
-        return stretches.memory(f"{store.url}/{source.segment}", stretch, (meant, where))
+        return stretches.MEMORY.of(store.url, source.segment, (stretch, meant, where))
 
     def _sources(self, fold: Fold) -> Iterator[tuple[Source, str, str]]:
         """The sources that may have files of this piece, and the first and the last path that these may have."""

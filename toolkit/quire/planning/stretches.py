@@ -6,7 +6,6 @@ it. A loop, whose old files have gone, looks through such a stretch once, and no
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.coverage import segments
 from quire.coverage.fold import NEAR, Fold, Source
+from quire.coverage.remembered import Remembered
 from quire.storage import Store
 
 if TYPE_CHECKING:
     import numpy as np
 
-HELD = 1_024  # stretches that a process remembers: 20 million paths, by some 5 KB each
+HELD = 4_096  # stretches that a process remembers: 80 million paths, by some 5 KB each
 _LAST = "\U0010ffff"
 
 
@@ -97,7 +97,4 @@ class Memory:
     parts: list[Stretch] | None = None
 
 
-@functools.lru_cache(HELD)
-def memory(_piece: str, _stretch: Stretch, _asked: tuple[object, ...]) -> Memory:
-    """The place for a piece's stretch, and for what of it is asked."""
-    return Memory()
+MEMORY = Remembered(Memory, HELD)  # by a piece's stretch, and by what of it is asked
