@@ -182,10 +182,10 @@ def simulated(clock: Clock) -> None:
     scan = memory.MemoryStore.scan
 
     def flat(self: Any, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Any]:
-        if not (after and folder.startswith("_quire/")):
+        if not folder.startswith("_quire/") or not (after or until):
             return scan(self, folder, after=after, until=until)
-        found = memory._objects.below(self._path(folder) + "/", after, until)  # type: ignore[attr-defined]
-        return iter([self._entry(path[len(self.url) + 1 :], value) for path, value in found])
+        found = memory._objects.below(self._path(folder) + "/", after, until or "\U0010ffff")  # type: ignore[attr-defined]
+        return (self._entry(path[len(self.url) + 1 :], value) for path, value in found)  # some at a time, as pages come
 
     memory.MemoryStore._below, memory.MemoryStore.is_folder = below, is_folder  # type: ignore[method-assign]
     memory.MemoryStore.scan = flat  # type: ignore[method-assign]  # a service begins where it is asked to

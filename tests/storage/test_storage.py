@@ -6,11 +6,13 @@ import errno
 import os
 import threading
 import time
+import tracemalloc
 import uuid
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,21 @@ from hypothesis import strategies as st
 
 from gathering import refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, UsageError
-from quire.storage import Entry, Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, at_once, bare, below, connect, normalise
+from quire.storage import (
+    Entry,
+    Folder,
+    ReadRequest,
+    Store,
+    Trouble,
+    Unreadable,
+    Vanished,
+    at_once,
+    bare,
+    below,
+    connect,
+    normalise,
+    remove_all,
+)
 from quire.storage.base import safe
 from quire.storage.local import LocalStore, to_os, to_text
 
@@ -361,6 +377,20 @@ def test_an_error_of_the_disk_is_one_line_with_advice(tmp_path: Path, monkeypatc
 def test_every_error_is_one_line_whatever_name_it_is_about() -> None:
     for kind in (QuireError, UsageError, StorageError):
         assert str(kind("a\nb\x1b[31m\u202e")) == r"a\nb\x1b[31m\u202e"
+
+
+def test_very_many_objects_are_deleted_in_little_memory() -> None:
+    gone = list[str]()
+    store: Any = SimpleNamespace(remove=gone.append)
+    names = [f"{i:06}.txt" for i in range(30_000)]
+    tracemalloc.start()
+    try:
+        remove_all(store, names)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sorted(gone) == names
+    assert peak < 8_000_000  # of all that wait at once it would be 30 MB
 
 
 def test_requests_that_go_together_all_end_before_an_error_of_any_is_heard() -> None:

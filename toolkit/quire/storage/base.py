@@ -21,6 +21,7 @@ ENTRY = ".entry"  # ends the name of what decides between writers: it is put if 
 LONGEST = 4096  # characters of a name, in any store
 OURS = 200  # bytes of the longest name that quire gives below a destination, but for the source's directories
 AT_ONCE = 16  # requests that are on their way together
+WAITING = 1_000  # that wait for these
 LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
 
 
@@ -320,7 +321,8 @@ def remove_all(store: Store, names: Sequence[str]) -> None:
         store.remove_all(names)
         return
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(store.remove, names))
+        for at in range(0, len(names), WAITING):  # each that waits takes two KB
+            list(pool.map(store.remove, names[at : at + WAITING]))
 
 
 def at_once(*calls: Callable[[], object]) -> None:
