@@ -14,12 +14,14 @@ import quire
 from gathering import gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.commit import archive, retire
+from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import outages
 from quire.errors import RefusedError, StorageError, UsageError
 from quire.ledger import compact, maintaining
 from quire.planning import plan
-from quire.storage import local
+from quire.planning.rewriting import Live
+from quire.storage import connect, local
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 SOON: dict[str, Any] = {"small_files": 3, "small_share": 0.0, "target_size": "1000 B", "grace": 0}
@@ -101,6 +103,24 @@ def test_each_directory_is_for_itself(tmp_path: Path) -> None:
         gather(tmp_path / "in", tmp_path / "out", layout="directories")
     Ledger(tmp_path / "out").maintain(**SOON, **HERE)
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["d0", "d1"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rest", "merged"),
+    [
+        ([70, 60, *[10] * 14], False, [70, 60, *[10] * 14]),  # more than half full, and there is as much beside them
+        ([90, 60, 5, 5, 5], False, [5, 5, 5]),  # full, and one that waits for more
+        ([60, 70], True, []),  # they would stay two
+        ([60, 35], True, [60, 35]),
+        ([60, 60, 70], True, [60, 60, 70]),
+    ],
+)
+def test_files_grow_until_they_are_nearly_full(tmp_path: Path, sizes: list[int], rest: bool, merged: list[int]) -> None:
+    log = Log(connect(f"file://{runs(tmp_path, 0, 1)}", None)).refresh()
+    version = 1 + (compact.AT_REST if rest else 0)
+    files = [Live(f"part-{i}", size, "", 1, "run") for i, size in enumerate(sizes)]
+    found = compact.mergeable(log, version, 100, files)
+    assert sorted(size for _, its in found for size in its.values()) == sorted(merged)
 
 
 def test_a_directory_at_rest_becomes_as_few_files_as_its_volume_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -659,6 +659,8 @@ MUTANTS = (
     m("an image of no rows has no type", "table/format/change_file.py", "for batch in cast.to_batches()], kind)", "for batch in cast.to_batches()])", first="tests/table/test_changes.py"),
     m("rows leave a shuffle and its files stay", WHOLE, "tuple(groups[n].files.items()) for n in touched", "tuple(groups[n].files.items()) for n in ()", first="tests/engine/test_shuffle.py"),
     m("one file leaves a shuffle", WHOLE, "sorted(groups[number].commits & staying.keys())", "[]", first="tests/engine/test_shuffle.py"),
+    m("files that are half full stay so", COMPACT, "small(log, files, target, FULL)", "small(log, files, target)", first=MAINTAIN),
+    m("files are merged into as many", COMPACT, "if sum(files.values()) <= most * (len(files) - 1)]", "if len(files) > 1]", first=MAINTAIN),
     m("text of a user's own job is compacted", COMPACT, 'spec.kind == CLAIM and spec.format != "parquet"', "False", first=MAINTAIN),
     m("a claim that raises is committed", CLAIMS, "    except BaseException as e:\n", "    except ZeroDivisionError as e:\n", first="tests/ledger/test_claim.py"),
     m("a killed call is never resumed", TAKE_UP, "elif head is None and resume(log, there):", "elif False:", first="tests/ledger/test_claim.py"),
