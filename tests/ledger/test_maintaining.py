@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -105,22 +106,68 @@ def test_each_directory_is_for_itself(tmp_path: Path) -> None:
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["d0", "d1"]
 
 
+def chosen(tmp_path: Path, files: list[Live], version: int = 1) -> list[dict[str, int]]:
+    log = Log(connect(f"file://{tmp_path / 'out'}", None)).refresh()
+    return [its for _, its in compact.mergeable(log, version, 1_000, files)]
+
+
 @pytest.mark.parametrize(
-    ("sizes", "rest", "merged"),
+    ("made", "others", "rest", "merged"),
     [
-        ([70, 60, *[10] * 14], False, [70, 60, *[10] * 14]),  # more than half full, and there is as much beside them
-        ([90, 60, 5, 5, 5], False, [5, 5, 5]),  # full, and one that waits for more
-        ([60, 70], True, []),  # they would stay two
-        ([60, 35], True, [60, 35]),
-        ([60, 60, 70], True, [60, 60, 70]),
+        ([700, 600], [100] * 14, False, [700, *[100] * 14]),  # the fuller one
+        ([900, 600], [50] * 3, False, [50] * 3),  # one is full, and there is too little for the other
+        ([700, 600], [], True, []),  # they would stay two
+        ([], [700, 600], True, []),
+        ([], [600, 350], True, []),
+        ([], [400, 350], True, [400, 350]),
+        ([], [700, *[100] * 14], False, [100] * 14),  # no upkeep has made it
     ],
 )
-def test_files_grow_until_they_are_nearly_full(tmp_path: Path, sizes: list[int], rest: bool, merged: list[int]) -> None:
-    log = Log(connect(f"file://{runs(tmp_path, 0, 1)}", None)).refresh()
-    version = 1 + (compact.AT_REST if rest else 0)
-    files = [Live(f"part-{i}", size, "", 1, "run") for i, size in enumerate(sizes)]
-    found = compact.mergeable(log, version, 100, files)
-    assert sorted(size for _, its in found for size in its.values()) == sorted(merged)
+def test_merged_files_grow_until_they_are_nearly_full(
+    tmp_path: Path, made: list[int], others: list[int], rest: bool, merged: list[int]
+) -> None:
+    runs(tmp_path, 0, 1)
+    files = [Live(f"part-{i}", size, "", 1, "compact") for i, size in enumerate(made)]
+    files += [Live(f"part-{i}", size, "", 1, "run") for i, size in enumerate(others, len(made))]
+    found = chosen(tmp_path, files, 1 + (compact.AT_REST if rest else 0))
+    assert sorted(size for its in found for size in its.values()) == sorted(merged)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "again"),
+    [
+        ([10], 1.1, 3),  # a hundred fill a file
+        ([5, 10, 30], 1.1, 3),
+        ([350], 1.5, 3),  # of which two fit, and no third one
+        ([10] * 20 + [350], 1.2, 3),
+        ([10] * 20 + [700], 1.5, 3),
+    ],
+)
+def test_few_files_come_of_many_and_each_byte_is_written_few_times(tmp_path: Path, sizes: list[int], most: float, again: float) -> None:
+    """What came in one piece stays in one, so not all files can be filled: no upkeep tries that again and again."""
+    runs(tmp_path, 0, 1)
+    random, there, number, came, written = Random(1), dict[Live, list[int]](), 0, 0, 0
+
+    def put(pieces: list[int], verb: str, version: int) -> None:
+        nonlocal number
+        number += 1
+        there[Live(f"part-{number}", sum(pieces), "", version, verb)] = pieces
+
+    for version in range(300):
+        for size in random.choices(sizes, k=random.randint(3, 40)):
+            put([size], "run", version)
+            came += size
+        for its in chosen(tmp_path, [*there], version):
+            pieces, part = [piece for file in [*there] if file.name in its for piece in there.pop(file)], list[int]()
+            written += sum(pieces)
+            for piece in pieces:
+                if sum(part) + piece > 1_000:
+                    put(part, "compact", version)
+                    part = []
+                part.append(piece)
+            put(part, "compact", version)
+    assert len(there) < most * came / 1_000
+    assert written < again * came
 
 
 def test_a_directory_at_rest_becomes_as_few_files_as_its_volume_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,12 @@ class Remembered(Generic[T]):
         with self._lock:
             if checkpoint not in self._checkpoints.get(url, ()):
                 self._came(url, checkpoint)
-            place = self._places[at] if at in self._places else self._places.setdefault(at, self._make())
+            if at not in self._places:
+                self._places[at] = self._make()
             self._places.move_to_end(at)
             if len(self._places) > self._most:
                 self._places.popitem(last=False)
-            return place
+            return self._places[at]
 
     def _came(self, url: str, checkpoint: str) -> None:
         """Forget what a destination's older checkpoints have."""

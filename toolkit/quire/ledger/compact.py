@@ -12,12 +12,12 @@ from quire.engine.request import writes
 from quire.errors import UsageError
 from quire.formats import parquet
 from quire.ledger.job import Change, Changed, Dest, PlannedChange, spec_of
-from quire.planning.pack import HEADROOM, PlannedTask
+from quire.planning.pack import PlannedTask
 from quire.planning.rewriting import Live, live_files, packed
 from quire.sources.transforms import columnar
 
 SMALL = 0.5  # of the target: a file below it is worth writing again
-FULL = 0.85  # of the target: one that an upkeep has made grows until it is so long
+FULL = 0.85  # of the target: one that was merged grows until it is so long
 TOGETHER = 4  # times the target: so much is read by a task of an upkeep, that of its files but the last are full
 AT_REST = 200  # entries of the log since the newest file of a directory: nothing more may come there
 
@@ -68,10 +68,10 @@ def _plain(log: Log, files: dict[str, int]) -> dict[str, int]:
     return {name: size for name, size in files.items() if not columnar.peculiar(parquet.stored(log.store, name))}
 
 
-def small(log: Log, files: Iterable[Live], target: int, share: float = SMALL) -> list[Live]:
+def small(log: Log, files: Iterable[Live], target: int) -> list[Live]:
     """The data files that are worth writing again, once there are others. Nobody knows the header of text of a user's own job."""
     spec = spec_of(log)
-    return [] if spec.kind == CLAIM and spec.format != "parquet" else [file for file in files if file.size < target * share]
+    return [] if spec.kind == CLAIM and spec.format != "parquet" else [file for file in files if file.size < target * SMALL]
 
 
 def mergeable(
@@ -80,22 +80,25 @@ def mergeable(
     """The data files that an upkeep merges, those of a task together, with the directory.
 
     One that is larger than all smaller ones of its directory together waits for more, until the directory is at rest: then all of it
-    becomes as few files as its volume allows. Where nobody merged those that are more than half full, they would stay so, and be a third
-    more than there need be. `held`: a task sorts what it reads.
+    becomes as few files as its volume allows. A file that was merged, and is not full, joins small ones that fill it, one a directory each
+    time: so a byte that comes has few others written again, whatever the files can be divided into. `held`: a task sorts what it reads.
     """
     files = list(live_files(log, version).values() if files is None else files)
-    by_folder, newest = dict[str, list[Live]](), dict[str, int]()
+    by_folder, growing, newest = dict[str, list[Live]](), dict[str, list[Live]](), dict[str, int]()
     for file in files:
         newest[file.folder] = max(newest.get(file.folder, 0), file.number)
-    for file in small(log, files, target, FULL):
+    for file in small(log, files, target):
         by_folder.setdefault(file.folder, []).append(file)
-    chosen = list[Live]()
+    for file in files:
+        if file.verb == COMPACT and target * SMALL <= file.size < target * FULL:
+            growing.setdefault(file.folder, []).append(file)
+    chosen = set[str]()
     for folder, mine in by_folder.items():
         left, size = sorted(mine, key=lambda file: file.size), sum(file.size for file in mine)
         while left and left[-1].size > size - left[-1].size and version - newest[folder] < AT_REST:
             size -= left.pop().size
-        names = {file.name for file in left}
-        chosen += [file for file in mine if file.name in names]
+        filled = [file for file in growing.get(folder, ()) if file.size + size >= target]
+        left += [max(filled, key=lambda file: file.size)] if left and filled else []
+        chosen |= {file.name for file in left}
     together = target if held or sorting.is_said(spec_of(log).reduce) else target * TOGETHER  # what is sorted is held
-    found, most = packed(chosen, together), target * HEADROOM
-    return [(folder, files) for folder, files in found if sum(files.values()) <= most * (len(files) - 1)]  # else they would stay as many
+    return [(folder, its) for folder, its in packed([file for file in files if file.name in chosen], together) if len(its) > 1]
