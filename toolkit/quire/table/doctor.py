@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -15,7 +14,7 @@ from quire.arguments import format_size, seconds
 from quire.commit import protocol
 from quire.errors import RefusedError, printable
 from quire.spark.runner import LocalRunner
-from quire.storage import connect
+from quire.storage import connect, remove_all
 from quire.storage.within import marked
 from quire.table import file_groups, findings
 from quire.table.findings import SHOWN, Finding
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from quire.table.services import Services
     from quire.table.table import Table
 
-DELETING = 32  # requests at once
 OLD = "24 h"
 
 
@@ -136,9 +134,8 @@ def remove_leftovers(table: Services, options: Mapping[str, Any] | None, older_t
     opened(store)  # again: had another program upgraded the table meanwhile, its timeline would look empty
     old = seen.now.timestamp() - age
     going = [entry for entry in findings.leftovers(seen) if 0 < entry.modified / 1e9 <= old]
-    with ThreadPoolExecutor(DELETING) as pool:
-        gone = [entry.name for entry in going]
-        # CDC logs first: the files that are left name them, if this call dies.
-        list(pool.map(store.remove, file_groups.cdc_logs(store, gone) if table.config.cdc else ()))
-        list(pool.map(store.remove, gone))
+    gone = [entry.name for entry in going]
+    if table.config.cdc:  # first: the files that are left name them, if this call dies
+        remove_all(store, file_groups.cdc_logs(store, gone))
+    remove_all(store, gone)
     return len(going)

@@ -8,12 +8,11 @@ See docs/protocol.md, section 10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from quire.commit.log import Log
 from quire.errors import RefusedError
-from quire.storage import Entry, Store, plain
+from quire.storage import Entry, Store, plain, remove_all
 from quire.table import cleaning, file_groups, retention, rounds
 from quire.table.format import names, rollbacks
 from quire.table.format.config import TableConfig
@@ -25,8 +24,6 @@ from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.commit import COMPACT
 from quire.table.write.write import Written
-
-DELETING = 32  # requests at once
 
 
 class NothingToTakeBack(RefusedError):
@@ -191,8 +188,7 @@ def carry_out(store: Store, said: Round, content: bytes, where: str, before_file
     before_files_go()
     folders = [f"{names.CHANGES}/{time}" for time in taken.writes]
     changes = [entry.name for folder in folders for entry in store.walk(folder) if isinstance(entry, Entry)]
-    with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(store.remove, [*taken.names(), *changes, *(file_groups.cdc_logs(store, taken.names()) if has.cdc else ())]))
+    remove_all(store, [*taken.names(), *changes, *(file_groups.cdc_logs(store, taken.names()) if has.cdc else ())])
     rounds.remove_states(store, {*taken.writes, *taken.plans}, folder)
     store.put_if_absent(_completed(said), (rollbacks.rolled_back if one else rollbacks.restored)(taken, said.instant))
 
