@@ -24,10 +24,6 @@ def written(table: pa.Table, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def held(data: bytes) -> bytes:
-    return footer.held(pa.BufferReader(data))
-
-
 def length_of(data: bytes) -> int:
     return int.from_bytes(data[-8:-4], "little")
 
@@ -83,8 +79,10 @@ def test_the_frame_of_a_footer_is_the_same_for_files_of_the_same_columns_and_for
     renamed = ROWS.rename_columns(["a", "b", "d"])
     wide = ROWS.set_column(0, "a", ROWS.column("a").cast(pa.large_string()))  # Arrow's own schema alone says so, behind the rows
     required = ROWS.cast(pa.schema([ROWS.field(0), ROWS.field(1).with_nullable(False), ROWS.field(2)]))
-    files = [held(written(table, **options)) for table, options in ((ROWS, {}), (more, {"row_group_size": 7}), (more.slice(0, 0), {}))]
-    others = [held(written(table)) for table in (said, renamed, wide, required)] + [held(written(ROWS, store_schema=False))]
+    files = [
+        footer.held(written(table, **options)) for table, options in ((ROWS, {}), (more, {"row_group_size": 7}), (more.slice(0, 0), {}))
+    ]
+    others = [footer.held(written(table)) for table in (said, renamed, wide, required)] + [footer.held(written(ROWS, store_schema=False))]
     before, behind = footer.frame(files[0]) or (b"", b"")
     assert len(before) > 20
     assert len(behind) > 100
@@ -94,7 +92,7 @@ def test_the_frame_of_a_footer_is_the_same_for_files_of_the_same_columns_and_for
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"\xff" * 8, b"PAR1\0\0\0\0PAR1", b"\x07\0\0\0PAR1"])
 def test_what_is_not_a_file_has_no_frame(data: bytes) -> None:
-    assert footer.frame(held(data)) is None
+    assert footer.frame(footer.held(data)) is None
 
 
 @given(st.binary(max_size=200))

@@ -417,13 +417,14 @@ def test_where_no_process_reads_orc_no_file_is_quarantined(tmp_path: Path, monke
     assert gather(source, dest, transform="orc").files == 3
 
 
-def test_small_files_of_many_values_are_not_held_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", columnar.NAMES)
+def test_small_files_of_many_values_are_not_held_together(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "TOGETHER", 40_000)
     most, made = list[int](), columnar._one
     monkeypatch.setattr(columnar, "_one", lambda table, *more: (most.append(table.nbytes), made(table, *more))[1])
-    files = {f"{i:02}.parquet": packed(pa.table({"id": pa.array([i] * 2_000, pa.int64())})) for i in range(20)}
+    files = {f"{i:02}.{kind}": packed(pa.table({"id": pa.array([i] * 2_000, pa.int64())}), kind) for i in range(20)}
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
-    assert gather(source, dest, transform="parquet").files == 20
+    assert gather(source, dest, transform=kind).files == 20
     assert max(most) <= 40_000
     assert sorted(gathered(dest)["id"].to_pylist()) == [i for i in range(20) for _ in range(2_000)]
     assert Ledger(dest).verify(**LOCAL).ok

@@ -6,10 +6,7 @@ exception in C++ which nobody catches. Reading rows is safe. Source: Thrift's co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import Any, NamedTuple
 
 _DEEPEST = 16  # structs in one another: those of Parquet are 6
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
@@ -67,11 +64,10 @@ def header(data: bytes) -> tuple[dict[int, Any], int]:
         raise ValueError("its header is damaged") from None
 
 
-def held(source: pa.BufferReader) -> bytes:
+def held(content: bytes | memoryview) -> bytes:
     """The footer of a file that is in memory; empty where it has none."""
-    size = source.size()
-    length = int.from_bytes(source.read_at(4, max(0, size - 8)), "little")
-    return bytes(source.read_at(length, size - 8 - length)) if length <= size - 8 else b""
+    length, most = int.from_bytes(content[-8:-4], "little"), len(content) - 8
+    return bytes(content[most - length : most]) if length <= most else b""
 
 
 def _chunk(column: dict[int, Any]) -> tuple[str, Chunk]:
