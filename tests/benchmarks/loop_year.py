@@ -7,11 +7,11 @@
 
 Each run finds one new small file and commits it; the source keeps its files for two days, and 600 of them at most. The loop maintains its
 destination as it does everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how long it takes to
-open it and to plan, what the driver holds beyond the objects themselves, the requests of a run without upkeep, the data files by the number
-that would be ideal, and the share of upkeep in the time that the loop works. With fewer runs than a year has, the clock jumps by as much
-more, and what is due after so many entries of the log (archives, checkpoints, versions that end) is due after as many times fewer, down to
-a fiftieth: it happens as often as in a year of five-minute runs, and upkeep has more to do by each run. But then a day is over before
-the next checkpoint comes, so what outlives a day of grace is seen where the clock does not jump (`--days`; a month is a twelfth).
+open it and to plan, what the driver holds (the objects' bytes lie outside of it), the requests of a run without upkeep, the data files by
+the number that would be ideal, and the share of upkeep in the time that the loop works. With fewer runs than a year has, the clock jumps by
+as much more, and what is due after so many entries of the log (archives, checkpoints, versions that end) is due after as many times fewer,
+down to a fiftieth: it happens as often as in a year of five-minute runs, and upkeep has more to do by each run. But then a day is over
+before the next checkpoint comes, so what outlives a day of grace is seen where the clock does not jump (`--days`; a month is a twelfth).
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from __future__ import annotations
 import bisect
 import gc
 import itertools
+import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,17 +44,40 @@ LAST = 200  # runs of a month whose requests are counted
 FIFTIETH = 50  # of the entries after which something is due, at least
 
 
-class Objects(dict[str, tuple[bytes, int]]):
+class Content:
+    """The bytes of an object, in a file in shared memory: a service keeps them, and the driver's own memory tells what quire holds."""
+
+    numbers = itertools.count()
+
+    def __init__(self, folder: Path, data: bytes) -> None:
+        self.path, self.size = f"{folder}/{next(self.numbers)}", len(data)
+        with open(self.path, "wb", buffering=0) as sink:
+            sink.write(data)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        with open(self.path, "rb", buffering=0) as source:
+            return source.read()
+
+    def __del__(self) -> None:
+        with suppress(FileNotFoundError):  # the year is over
+            os.unlink(self.path)
+
+
+class Objects(dict[str, tuple[Content, int]]):
     """The objects of all stores in memory, with their names in order: a listing takes what it gives, and not all that is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.names = list[str]()
+        self.folder, self.names = folder, list[str]()
 
-    def __setitem__(self, name: str, value: tuple[bytes, int]) -> None:
+    def __setitem__(self, name: str, value: tuple[bytes | Content, int]) -> None:
         if name not in self:
             bisect.insort(self.names, name)
-        super().__setitem__(name, value)
+        content, tick = value
+        super().__setitem__(name, (Content(self.folder, content) if isinstance(content, bytes) else content, tick))
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
@@ -61,7 +88,7 @@ class Objects(dict[str, tuple[bytes, int]]):
             del self.names[bisect.bisect_left(self.names, name)]
         return super().pop(name, *default)
 
-    def below(self, prefix: str, after: str = "", until: str = "\U0010ffff") -> list[tuple[str, tuple[bytes, int]]]:
+    def below(self, prefix: str, after: str = "", until: str = "\U0010ffff") -> list[tuple[str, tuple[Content, int]]]:
         first, end = (bisect.bisect_left(self.names, prefix + name) for name in (after, until))
         return [(name, self[name]) for name in self.names[first:end]]
 
@@ -128,7 +155,7 @@ class Month:
         self.number, self.runs = len(clock.rows) + 1, clock.done
         self.objects, self.bytes = len(there), sum(there.values())
         self.kinds = Counter("/".join(name.split("/")[:2]) if name.startswith("_quire/") else "data" for name in there)
-        self.held = (_resident() - sum(len(value[0]) for value in objects.values())) / 1e6
+        self.held = _resident() / 1e6
         self.requests = median(clock.per_run)
         self.ratio = self.kinds["data"] / (clock.done * SIZE / clock.target)
         worked = time.monotonic() - clock.began - clock.looking
@@ -159,7 +186,7 @@ def _resident() -> int:
         return int(f.read().split()[1]) * 4096
 
 
-def simulated(clock: Clock) -> None:
+def simulated(clock: Clock, folder: Path) -> None:
     """Let quire see this clock, and a store in memory that lists quickly and counts its requests."""
     from quire.commit import protocol, retire
     from quire.coverage import checkpoint
@@ -168,10 +195,10 @@ def simulated(clock: Clock) -> None:
     from quire.planning import plan
     from quire.storage import memory
 
-    memory._objects = Objects()
+    memory._objects = Objects(folder)  # type: ignore[assignment]
     memory._ticks = (int(clock.now * 1e9) + n for n in itertools.count())  # type: ignore[assignment]  # also an iterator of numbers
 
-    def below(self: Any, folder: str) -> dict[str, tuple[bytes, int]]:
+    def below(self: Any, folder: str) -> dict[str, tuple[Content, int]]:
         with memory._lock:
             return {path[len(self.url) + 1 :]: value for path, value in memory._objects.below(self._path(folder) + "/")}  # type: ignore[attr-defined]
 
@@ -187,6 +214,8 @@ def simulated(clock: Clock) -> None:
         found = memory._objects.below(self._path(folder) + "/", after, until or "\U0010ffff")  # type: ignore[attr-defined]
         return (self._entry(path[len(self.url) + 1 :], value) for path, value in found)  # some at a time, as pages come
 
+    content = memory.MemoryStore._content
+    memory.MemoryStore._content = lambda self, name: bytes(content(self, name))  # type: ignore[method-assign]
     memory.MemoryStore._below, memory.MemoryStore.is_folder = below, is_folder  # type: ignore[method-assign]
     memory.MemoryStore.scan = flat  # type: ignore[method-assign]  # a service begins where it is asked to
     for name in ("stat", "is_folder", "scan", "peek", "walk", "get", "get_range", "put", "put_if_absent", "create", "rename", "remove"):
@@ -250,12 +279,13 @@ def main() -> int:
     from quire.ledger import maintaining
 
     clock, verdict = Clock(args.runs, args.every, args.days), Verdict()
-    simulated(clock)
-    scaled(clock.scale)
-    clock.arrive()
-    quire.consolidate(
-        SOURCE, DEST, every=args.every, stop=clock, target_size=f"{clock.target} B", spark=quire.LocalRunner(), progress=False
-    )
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        simulated(clock, Path(folder))
+        scaled(clock.scale)
+        clock.arrive()
+        quire.consolidate(
+            SOURCE, DEST, every=args.every, stop=clock, target_size=f"{clock.target} B", spark=quire.LocalRunner(), progress=False
+        )
     # Of few runs or days, those before the first checkpoints are others, and those in which the source grows.
     early = 0 if clock.month * clock.jump >= 5 * KEPT and clock.month >= LAST else min(2 if args.days == DAYS else 5, len(clock.rows) - 1)
     first, last = clock.rows[early], clock.rows[-1]

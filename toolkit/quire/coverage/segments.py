@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from quire.commit import checkpoints, names
 from quire.coverage.remembered import Remembered
 from quire.errors import FormatError, NotFoundError
+from quire.formats.bloom import Filter
 from quire.formats.parquet import DAMAGED, End, OwnParquet, stored
 from quire.formats.parquet_options import CAN_FILTER, NEW
 from quire.storage import Store
@@ -59,6 +60,7 @@ PIECE = pa.schema(
 )
 FEW = 10_000  # paths that may well lie in few row groups of a long piece
 PIECES = 64  # of which a process holds the ends: of 500,000 rows each, some 200 KB
+FILTERS = 256  # of row groups that a process holds: of 20,000 rows each, 32 KB
 HOT = 4  # row groups that a process holds decoded: of 20,000 rows each, some 3 MB
 LATER = ("member",)  # columns that segments had not from the beginning
 # Row groups are small enough to be skipped by their smallest and greatest path.
@@ -128,11 +130,13 @@ def read(
     try:
         # A piece is long: for a few paths, only the row groups that may hold them are read.
         some = piece and first and (first == last or (among is not None and len(among) <= FEW))
-        file = _opened(store, name, None if some else (get or store.get)(name))
+        known = piece and _SEEN.of(store.url, name).end is not None  # its rows may be, too
+        here = not some and not known
+        file = _opened(store, name, (get or store.get)(name) if here else None)
         groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last, among)]
         if some and among is not None:
-            groups = _not_ruled_out(file, groups, among)
-        rows = _rows(store, name, file, groups, whole=not some)
+            groups = _not_ruled_out(store, name, file, groups, among)
+        rows = _rows(store, name, file, groups, here=here, whole=not some)
         table = rows.read(columns, groups) if among is None else _among(rows, columns, groups, among)
         _check_places(table)
     except (NotFoundError, *DAMAGED) as e:
@@ -145,7 +149,7 @@ def read_part(store: Store, name: str, columns: Sequence[str], first: str, last:
     try:
         file = _opened(store, name)
         groups = [i for i in range(len(file.groups)) if _may_hold(file, i, first, last, None)]
-        table = _rows(store, name, file, groups, whole=False).read(columns, groups)
+        table = _rows(store, name, file, groups, here=False, whole=False).read(columns, groups)
         _check_places(table)
     except (NotFoundError, *DAMAGED) as e:
         raise _damaged(store, name, "", e) from e
@@ -159,12 +163,11 @@ def _within(table: pa.Table, first: str, last: str) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last)))
 
 
-def _rows(store: Store, name: str, file: OwnParquet, groups: list[int], *, whole: bool) -> _Rows:
-    """The rows of some groups; `whole`: all bytes are here."""
-    if not whole and 4 * len(groups) > len(file.groups) > 4:  # many of them: by one request
-        file = _opened(store, name, store.get(name))
+def _rows(store: Store, name: str, file: OwnParquet, groups: list[int], *, here: bool, whole: bool) -> _Rows:
+    """The rows of some groups. `here`: the file's bytes are; `whole`: else all of them come by one request, as for many groups."""
+    many = 4 * len(groups) > len(file.groups) > 4
     hot = names.head_of_piece(name) is not None and len(groups) <= HOT
-    return _Rows(file, (store.url, name) if hot else None)
+    return _Rows(file, (store, name), hot=hot, whole=not here and (whole or many))
 
 
 # The columns of a piece's row group that were decoded, for the next run of a loop, which looks where this one has looked.
@@ -172,29 +175,38 @@ _DECODED = Remembered(dict[str, pa.Array], HOT)
 
 
 class _Rows:
-    """The rows of a segment or a piece; of a piece at a `place` of which few row groups are wanted, they are decoded once.
+    """The rows of a segment or a piece, which lies at a `place`: a store and its name there.
 
-    `place`: the store and the piece's name.
+    hot    few row groups are wanted, and of a piece: they are decoded once
+    whole  of what is not decoded yet, all bytes come by one request
     """
 
-    def __init__(self, file: OwnParquet, place: tuple[str, str] | None) -> None:
-        self.file, self.place = file, place
+    def __init__(self, file: OwnParquet, place: tuple[Store, str], *, hot: bool, whole: bool) -> None:
+        self.file, self.place, self.hot, self.whole = file, place, hot, whole
+
+    def _opened(self) -> OwnParquet:
+        """The file, of which rows are wanted."""
+        if self.whole:
+            store, name = self.place
+            self.file, self.whole = _opened(store, name, store.get(name)), False
+        return self.file
 
     def read(self, columns: Sequence[str], groups: list[int]) -> pa.Table:
         """See `OwnParquet`."""
-        if not self.place or not groups:
-            return self.file.read(columns, groups)
+        if not self.hot or not groups:
+            return (self._opened() if groups else self.file).read(columns, groups)
         return pa.Table.from_batches(list(self.batches(columns, groups))).combine_chunks()
 
     def batches(self, columns: Sequence[str], groups: list[int]) -> Iterator[pa.RecordBatch]:
         """See `OwnParquet`."""
-        if not self.place:
-            yield from self.file.batches(columns, groups)
+        if not self.hot:
+            yield from self._opened().batches(columns, groups)
             return
+        store, piece = self.place
         for group in groups:
-            held = _DECODED.of(*self.place, group)
+            held = _DECODED.of(store.url, piece, group)
             if lacking := [name for name in columns if name not in held]:
-                found = self.file.read(lacking, [group])
+                found = self._opened().read(lacking, [group])
                 held.update((name, found.column(name).combine_chunks()) for name in lacking)
             schema = pa.schema([self.file.schema.field(name).remove_metadata() for name in columns])
             yield pa.RecordBatch.from_arrays([held[name] for name in columns], schema=schema)
@@ -241,18 +253,30 @@ def _between(among: pa.Array, first: str, last: str) -> pa.Array:
     return among.slice(low, bisect.bisect_right(among, last, key=pa.StringScalar.as_py) - low)
 
 
-def _not_ruled_out(file: OwnParquet, groups: list[int], among: pa.Array) -> list[int]:
+class _Ruling:
+    """The Bloom filter of a row group of a piece, once a process has read it."""
+
+    filter: Filter | None = None
+
+
+_RULING = Remembered(_Ruling, FILTERS)
+
+
+def _not_ruled_out(store: Store, name: str, file: OwnParquet, groups: list[int], among: pa.Array) -> list[int]:
     """The row groups that may hold one of sorted paths, as their Bloom filters tell."""
     if len(file.groups) == 1:
         return groups
-    filters = file.file.filters("path", groups)
+    ruling = {group: _RULING.of(store.url, name, group) for group in groups}
+    lacking = [group for group in groups if ruling[group].filter is None]
+    for group, found in file.file.filters("path", lacking).items():
+        ruling[group].filter = found
 
     def may_hold(group: int) -> bool:
-        ends = file.file.chunks[group]["path"].ends
-        if group not in filters or ends is None:
+        ends, known = file.file.chunks[group]["path"].ends, ruling[group].filter
+        if known is None or ends is None:
             return True
         paths = _between(among, ends[0].decode(), ends[1].decode()).to_pylist()
-        return bool(filters[group].may_hold([path.encode() for path in paths]).any())
+        return bool(known.may_hold([path.encode() for path in paths]).any())
 
     return [group for group in groups if may_hold(group)]
 

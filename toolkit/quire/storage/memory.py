@@ -115,14 +115,17 @@ class MemoryStore(Rooted):
         for name, value in self._below(folder).items():
             yield self._entry(name, value)
 
-    def get(self, name: str) -> bytes:
+    def _content(self, name: str) -> bytes:
         value = _objects.get(self._path(name))
         if value is None:
             raise NotFoundError(f"cannot read {self.url}/{name}: it is not there")
         return value[0]
 
+    def get(self, name: str) -> bytes:
+        return self._content(name)
+
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        return self.get(name)[start : start + length]
+        return self._content(name)[start : start + length]
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         for request in requests:
@@ -132,7 +135,7 @@ class MemoryStore(Rooted):
             elif found.version != request.version:
                 yield request, Vanished("changed")
             else:
-                yield request, self.get(request.name)[request.start : request.start + request.length]
+                yield request, self._content(request.name)[request.start : request.start + request.length]
 
     def put(self, name: str, data: bytes) -> None:
         with _lock:
