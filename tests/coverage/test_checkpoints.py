@@ -31,6 +31,7 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.quarantine import QuarantineWriter, dead, records
 from quire.errors import FormatError, QuireError
+from quire.formats import parquet
 from quire.ledger.identifiers import identifier
 from quire.planning.rewriting import live_files
 from quire.read import first_rows
@@ -831,6 +832,29 @@ def test_new_paths_among_many_are_told_without_a_look_at_rows(monkeypatch: pytes
     for some in (known, [*known, *new], known[:1], [known[-1], "memory://many/zzz"]):
         found = folded.rows(store(), ["path", "version"], among=pa.array(some)).column("path").to_pylist()
         assert found == [path for path in known if path in some]
+
+
+def test_a_loop_asks_for_nothing_of_a_checkpoint_that_it_has_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((checkpoint, "PIECE_ROWS", 4_000), (segments, "ROW_GROUP", 100), (parquet, "WHOLE", 1)):
+        monkeypatch.setattr(module, name, value)
+    source = memory.MemoryStore("memory://many")
+    for i in range(300):
+        source.put(f"{i:05}0.txt", b"line %d\n" % i)
+    quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
+    Ledger(DEST).checkpoint(spark=LocalRunner())
+    folded, asked, content = fold(Log(store()).refresh()), list[str](), memory.MemoryStore._content
+    monkeypatch.setattr(memory.MemoryStore, "_content", lambda self, name: (asked.append(name), content(self, name))[1])
+
+    def look(new: int) -> int:
+        asked.clear()
+        unknown = [f"memory://many/{i:05}{new}.txt" for i in range(0, 300, 60)]
+        assert folded.rows(store(), ["path"], among=pa.array(unknown)).num_rows == 0
+        some = folded.rows(store(), ["path", "version"], "memory://many/001200.txt", "memory://many/001800.txt").column("path").to_pylist()
+        assert some == [f"memory://many/{i:05}0.txt" for i in range(120, 181)]
+        return len(asked)
+
+    assert look(5) > 0
+    assert [look(new) for new in (5, 6, 7)] == [0, 0, 0]
 
 
 def test_a_checkpoint_of_a_pyarrow_without_filters_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
