@@ -32,6 +32,7 @@ from quire.storage.within import plain, state_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 Function = Callable[[T], dict[str, Any]]
@@ -178,7 +179,7 @@ class OnSpark:
             return {}
         job = SparkJob(self.spark)
         work = portable(self.spark, _task(function, items, groups, sight))
-        frame = job.session.range(0, len(groups), 1, len(groups)).mapInArrow(work, "item long, failed boolean, answer string")
+        frame = job.session.range(0, len(groups), 1, len(groups)).mapInArrow(work, _answers())
         outcomes: dict[int, Outcome] = {}
         try:
             for row in collected(job, frame, watch or _nobody):
@@ -191,6 +192,13 @@ class OnSpark:
         else:
             lost = Failure("SparkError", "Spark has ended its job and returned nothing for it")
         return {i: outcomes.get(i, lost) for group in groups for i in group}
+
+
+def _answers() -> StructType:
+    """The columns of what tasks return; a text that says them would be parsed by the JVM, which takes 60 ms the first time."""
+    from pyspark.sql import types
+
+    return types.StructType().add("item", types.LongType()).add("failed", types.BooleanType()).add("answer", types.StringType())
 
 
 def _nobody() -> None:
