@@ -5,6 +5,8 @@
     python tests/benchmarks/loop_year.py --every 1 --runs 2000    (likewise a loop of a second)
     python tests/benchmarks/loop_year.py --days 14                (two weeks, in which the clock does not jump)
 
+With ARROW_DEFAULT_MEMORY_POOL=system, as `quire run` has it: Arrow's own allocator keeps more, and more of it from month to month.
+
 Each run finds one new small file and commits it; the source keeps its files for two days, and 600 of them at most. The loop maintains its
 destination as it does everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how long it takes to
 open it and to plan, what the driver holds (the objects' bytes lie outside of it), the requests of a run without upkeep, the data files by

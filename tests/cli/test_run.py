@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -349,3 +350,14 @@ def test_the_command_checks_and_runs(run: Run, tmp_path: Path, monkeypatch: pyte
     assert given[0]["spark.sql.shuffle.partitions"] == 3
     assert given[0]["spark.scheduler.mode"] == "FAIR"
     one_line(run("run", tmp_path / "none.toml"), 2, "cannot be read: No such file or directory")
+
+
+@pytest.mark.parametrize("said", ["", "mimalloc"])
+def test_the_shell_takes_memory_from_the_system_unless_told_otherwise(said: str) -> None:
+    told = "import sys; from quire.cli import main\ntry:\n    main(['--version'])\nexcept SystemExit:\n    pass\nimport pyarrow as pa"
+    asked = [sys.executable, "-c", f"{told}; print(pa.default_memory_pool().backend_name)"]
+    env = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    done = subprocess.run(
+        asked, capture_output=True, text=True, check=True, env=env | ({"ARROW_DEFAULT_MEMORY_POOL": said} if said else {})
+    )
+    assert done.stdout.split()[-1] == (said or "system")

@@ -209,6 +209,7 @@ MUTANTS = (
     m("a run of which all was quarantined looks like a success", KINDS, "    if useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("a loop holds pieces of dead checkpoints", "coverage/remembered.py", "[:CHECKPOINTS]", "", first="tests/coverage/test_remembered.py"),
     m("what is remembered of pieces grows for ever", "coverage/remembered.py", "            if len(self._places) > self._most:\n", "            if False:\n", first="tests/coverage/test_remembered.py"),
+    m("a loop of the shell keeps what Arrow's allocator does", "cli/__init__.py", 'os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")', "pass", first="tests/cli/test_run.py::test_the_shell_takes_memory_from_the_system_unless_told_otherwise"),
     m("a loop rests with what Arrow keeps", "engine/loop.py", "pa.default_memory_pool().release_unused()", "pa.default_memory_pool()", first="tests/engine/test_rest.py"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if request.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(True", "    if False and not any(True", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
