@@ -27,7 +27,7 @@ from quire.commit import checkpoints, log, names, protocol, reading
 from quire.commit.entries import Abort, Commit, Coverage, DataFile, Expired, Pin, Published, Spec, Stats, Task, Uncover, Unpin, encode
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
-from quire.coverage.fold import fold
+from quire.coverage.fold import Fold, fold
 from quire.coverage.live import live, totals
 from quire.coverage.quarantine import QuarantineWriter, dead, records
 from quire.errors import FormatError, QuireError
@@ -808,15 +808,20 @@ def test_one_that_does_not_say_when_it_was_written_is_old(monkeypatch: pytest.Mo
     assert len(heads()) == 2
 
 
-def test_new_paths_among_many_are_told_without_a_look_at_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in ((checkpoint, "PIECE_ROWS", 4_000), (segments, "ROW_GROUP", 100)):
-        monkeypatch.setattr(module, name, value)
+def checkpointed(files: int) -> Fold:
+    """The ledger of so many files, by a checkpoint."""
     source = memory.MemoryStore("memory://many")
-    for i in range(3_000):
+    for i in range(files):
         source.put(f"{i:05}0.txt", b"line %d\n" % i)
     quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
     Ledger(DEST).checkpoint(spark=LocalRunner())
-    folded, read = fold(Log(store()).refresh()), list[int]()
+    return fold(Log(store()).refresh())
+
+
+def test_new_paths_among_many_are_told_without_a_look_at_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((checkpoint, "PIECE_ROWS", 4_000), (segments, "ROW_GROUP", 100)):
+        monkeypatch.setattr(module, name, value)
+    folded, read = checkpointed(3_000), list[int]()
     batches = segments.OwnParquet.batches
 
     def counted(self: Any, columns: Any, groups: Any) -> Any:
@@ -837,12 +842,7 @@ def test_new_paths_among_many_are_told_without_a_look_at_rows(monkeypatch: pytes
 def test_a_loop_asks_for_nothing_of_a_checkpoint_that_it_has_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in ((checkpoint, "PIECE_ROWS", 4_000), (segments, "ROW_GROUP", 100), (parquet, "WHOLE", 1)):
         monkeypatch.setattr(module, name, value)
-    source = memory.MemoryStore("memory://many")
-    for i in range(300):
-        source.put(f"{i:05}0.txt", b"line %d\n" % i)
-    quire.consolidate("memory://many", DEST, transform="lines", spark=LocalRunner(), progress=False)
-    Ledger(DEST).checkpoint(spark=LocalRunner())
-    folded, asked, content = fold(Log(store()).refresh()), list[str](), memory.MemoryStore._content
+    folded, asked, content = checkpointed(300), list[str](), memory.MemoryStore._content
     monkeypatch.setattr(memory.MemoryStore, "_content", lambda self, name: (asked.append(name), content(self, name))[1])
 
     def look(new: int) -> int:

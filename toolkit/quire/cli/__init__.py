@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script, with memory from the system: Arrow's own allocator would keep some 30 MB of a loop that runs for months."""
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # it counts until Arrow is loaded
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow reads it once, when it is loaded
     from quire.cli import app
 
     app.main(arguments)

@@ -253,26 +253,21 @@ def _between(among: pa.Array, first: str, last: str) -> pa.Array:
     return among.slice(low, bisect.bisect_right(among, last, key=pa.StringScalar.as_py) - low)
 
 
-class _Ruling:
-    """The Bloom filter of a row group of a piece, once a process has read it."""
-
-    filter: Filter | None = None
-
-
-_RULING = Remembered(_Ruling, FILTERS)
+# The Bloom filters of a piece's row group, by column.
+_FILTERS = Remembered(dict[str, Filter], FILTERS)
 
 
 def _not_ruled_out(store: Store, name: str, file: OwnParquet, groups: list[int], among: pa.Array) -> list[int]:
     """The row groups that may hold one of sorted paths, as their Bloom filters tell."""
     if len(file.groups) == 1:
         return groups
-    ruling = {group: _RULING.of(store.url, name, group) for group in groups}
-    lacking = [group for group in groups if ruling[group].filter is None]
+    filters = {group: _FILTERS.of(store.url, name, group) for group in groups}
+    lacking = [group for group in groups if "path" not in filters[group]]
     for group, found in file.file.filters("path", lacking).items():
-        ruling[group].filter = found
+        filters[group]["path"] = found
 
     def may_hold(group: int) -> bool:
-        ends, known = file.file.chunks[group]["path"].ends, ruling[group].filter
+        ends, known = file.file.chunks[group]["path"].ends, filters[group].get("path")
         if known is None or ends is None:
             return True
         paths = _between(among, ends[0].decode(), ends[1].decode()).to_pylist()
