@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = (ROOT / "toolkit", ROOT / "widgets")
 LIMITS = {
     "modules at the top": 12, "rooms": 30, "floors": 12, "arrows in a circle": 0, "private names abroad": 0, "large classes": 0,
-    "long parameter lists": 0,
+    "long parameter lists": 0, "pools of generators": 0,
 }  # fmt: skip
 LINES, ATTRIBUTES, PARAMETERS = 200, 15, 8  # of a class, code and its instances' attributes; of a function
 
@@ -161,6 +161,15 @@ class Module:
                 if (many := len([name for name in names if name not in ("self", "cls")])) > PARAMETERS:
                     yield f"{self.at(node)} {node.name}: {many} parameters"
 
+    def waiting(self) -> Iterator[str]:
+        """Its generators that wait for the threads of an executor: Python may let them go in one of these, which cannot wait for itself."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef):
+                for each in own(node):
+                    made = isinstance(each, ast.With) and any("ThreadPoolExecutor(" in ast.unparse(item) for item in each.items)
+                    if made and any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in own(each)):
+                        yield f"{self.at(each)} {node.name} yields inside of a ThreadPoolExecutor: quire.storage.threads.Pool can be left"
+
     @property
     def name(self) -> str:
         """The module's name."""
@@ -177,6 +186,14 @@ class Module:
     def at(self, node: ast.AST) -> str:
         """Where something stands."""
         return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+
+
+def own(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one, without those of functions inside of it."""
+    for each in ast.iter_child_nodes(node):
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield each
+            yield from own(each)
 
 
 @cache
@@ -257,6 +274,7 @@ def main(arguments: list[str]) -> int:
         "private names abroad": strangers(files),
         "large classes": [line for module in files for line in module.large()],
         "long parameter lists": [line for module in files for line in module.long()],
+        "pools of generators": [line for module in files for line in module.waiting()],
     }
     found = {
         "modules at the top": len(house.modules),

@@ -98,3 +98,11 @@ def test_what_holds_more_than_one_thing_is_found() -> None:
     nine = "(a, b, c, d, e, f, g, h, i): ...\n"
     load = Module(ROOT / "toolkit/quire/load.py", "load", ast.parse(f"def check{nine}def load{nine}def _load{nine}"), frozenset())
     assert [line.split(" ")[1] for line in load.long()] == ["_load:"], "users see the parameters of the others"
+
+
+def test_a_generator_that_waits_for_threads_is_found() -> None:
+    pool = "def f():\n    with ThreadPoolExecutor(2) as pool:\n        "
+    assert len(list(module("a", f"{pool}yield from pool.map(g, h)").waiting())) == 1
+    assert not list(module("a", f"{pool}return list(pool.map(g, h))\n    yield 1").waiting())
+    assert not list(module("a", f"{pool}def inner():\n            yield 1\n        return list(inner())").waiting())
+    assert not list(module("a", "def f():\n    with Pool(2) as pool:\n        yield 1").waiting())

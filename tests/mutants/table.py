@@ -615,6 +615,7 @@ MUTANTS = (
     m("a slow writer never has its turn", "table/turns.py", "        if other != told:\n", "        if True:\n            break\n        if other != told:\n", first=OTHERS),
     m("a lost update of ours is not told", "table/lost.py", "if self._told & {before, after} and built_on", "if after in self._told and built_on", first=OTHERS),
     m("an update of theirs that ours has not read is not told", "table/lost.py", "        self._after_ours()\n", "", first=OTHERS),
+    m("a generator that is left waits for its threads, whichever thread leaves it", "storage/threads.py", "wait=error is None", "wait=True", first="tests/storage/test_threads.py"),
     m("what is read in a stream is held", "table/timeline.py", "            if len(asked) == PARALLEL:\n", "            if False:\n", first="tests/table/test_long_timeline.py"),
     m("a compaction among new commits passes for a write that was lost", "table/lost.py", "            self._compacted[instant.time] = True\n", "            pass\n", first=LOST),
     m("a hidden log is not told", "table/lost.py", "            self._found.update(self._hidden_logs(key, self._there(key)))\n", "            pass\n", first=LOST),

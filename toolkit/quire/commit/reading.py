@@ -19,6 +19,7 @@ from quire.commit.entries import Abort, Commit, Entry, Foreign, Published, check
 from quire.commit.parts import whole
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Store
+from quire.storage.threads import Pool
 
 WINDOW = 64  # entries that are asked for at once
 
@@ -218,7 +219,7 @@ class Reading:
         if len(found) == 1:
             yield self._decoded(numbers[0], found[0])
         elif found:
-            with ThreadPoolExecutor(8) as pool:  # some have parts, which are read
+            with Pool(8) as pool:  # some have parts, which are read
                 yield from pool.map(self._decoded, numbers, found)
 
     def _decoded(self, number: int, data: bytes) -> Entry:

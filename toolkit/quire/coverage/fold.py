@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -29,6 +29,7 @@ from quire.coverage.finished import KEY, restated
 from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
 from quire.storage.once import once
+from quire.storage.threads import Pool
 
 AHEAD = 16  # short segments that are asked for at once
 NEAR = "near"  # in the place of a segment's name: rows that travel with the fold (see `near`)
@@ -230,19 +231,16 @@ def _prefetched(store: Store, sources: list[Source]) -> Iterator[tuple[Source, G
     if len(short) < 2:
         yield from ((source, store.get) for source in sources)
         return
-    with ThreadPoolExecutor(AHEAD) as pool:
+    with Pool(AHEAD) as pool:
         later = iter(short)
         coming = deque(pool.submit(store.get, source.segment) for source in islice(later, AHEAD))
-        try:
-            for source in sources:
-                if source.piece or source.rows > segments.ROW_GROUP:
-                    yield source, store.get
-                    continue
-                asked = coming.popleft()
-                yield source, partial(_answer, asked)
-                coming.extend(pool.submit(store.get, source.segment) for source in islice(later, 1))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for source in sources:
+            if source.piece or source.rows > segments.ROW_GROUP:
+                yield source, store.get
+                continue
+            asked = coming.popleft()
+            yield source, partial(_answer, asked)
+            coming.extend(pool.submit(store.get, source.segment) for source in islice(later, 1))
 
 
 def _answer(asked: Future[bytes], _: str) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from quire.interrupts import all_interruptible
 from quire.progress import ProgressEvent
 from quire.reasons import kind
 from quire.storage import Store
+from quire.storage.threads import Pool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,7 +230,7 @@ class _Search:
     def tables(self, start: int, columns: list[str], progress: Callable[[ProgressEvent], object] | None) -> Iterator[list[pa.Table]]:
         """The matching rows of the segments from `start` on, some segments at once, until the bound of rows was looked at."""
         looked = 0
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with Pool(AT_ONCE) as pool:
             at = start
             while at < len(self._sources):
                 if looked >= COUNTED:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
 from quire.storage import Entry, Looking, Store, Trouble, below, normalise
 from quire.storage.local import LINK, to_os
+from quire.storage.threads import Pool
 
 if TYPE_CHECKING:
     from quire.planning.listing import Listed
@@ -98,7 +98,7 @@ def looked_up(
     names, met = list(names), dict[str, Entry | None]()
     if isinstance(store, Looking) and len(names) > 1:
         met.update(store.look_at([name for name in names if all(map(selection.shows, name.split("/")))]))
-    with ThreadPoolExecutor(LOOKING, "quire-look") as pool:
+    with Pool(LOOKING, "quire-look") as pool:
         yield from zip(names, pool.map(look, names), strict=True)
 
 

@@ -17,7 +17,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -32,6 +31,7 @@ from quire.errors import StorageError, UsageError, about, choose, encodable, scr
 from quire.interrupts import interruptible
 from quire.progress import Progress
 from quire.samples.devices import DIRT, LARGEST, SMALLEST, Stock
+from quire.storage.threads import Pool
 
 if TYPE_CHECKING:
     from quire.storage import Store
@@ -402,7 +402,7 @@ def _put_all(tree: _Tree, store: Store) -> Generator[tuple[int, int]]:
         return len(content)
 
     documents = _documents(tree, 0, tree.files)
-    with ThreadPoolExecutor(_IN_FLIGHT, "quire-populate") as threads:
+    with Pool(_IN_FLIGHT, "quire-populate") as threads:
         while some := list(islice(documents, _REPORT_EVERY)):
             yield len(some), sum(threads.map(put, some))
 

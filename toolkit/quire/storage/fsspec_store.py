@@ -10,7 +10,6 @@ Nothing is written: fsspec promises of no file system that of many writers of on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import groupby
@@ -36,7 +35,7 @@ from quire.storage.base import (
 )
 from quire.storage.fsspec_access import FileSystems, as_url, by_url, entry, looked_up, normalise, parts
 from quire.storage.retry import again
-from quire.storage.threads import Threads
+from quire.storage.threads import Pool, Threads
 
 __all__ = ["FsspecStore", "named", "normalise", "opened"]
 
@@ -200,7 +199,7 @@ class FsspecStore(SourceAlone):
         if self._listed_as_looked:
             yield from (entry(name, info) or self._endless(name) for name, info in files)
             return
-        with ThreadPoolExecutor(LOOKING if self._by_url else self.flight) as pool:
+        with Pool(LOOKING if self._by_url else self.flight) as pool:
             for (name, _), found in zip(files, pool.map(lambda each: again(partial(self._look, each[0])), files), strict=True):
                 if found is not None:  # else it was deleted since
                     yield entry(name, found) or self._endless(name)

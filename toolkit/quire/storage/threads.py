@@ -1,4 +1,4 @@
-"""Calls that block, in threads: what `window` reads by where a store's client knows no better way to ask for many things at once."""
+"""Calls that block, in threads: those of a generator, and those by which `window` reads where a store's client knows no better way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
+
+
+class Pool(ThreadPoolExecutor):
+    """Threads of a generator, which may be left before its end: what has not begun then never does, and nobody waits for the rest.
+
+    Python lets such a generator go in whichever thread it likes, also in one of these, and a thread cannot wait for itself.
+    """
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=error is None, cancel_futures=True)
 
 
 class Threads:

@@ -28,6 +28,7 @@ from quire.engine.take_up import Identity, with_state
 from quire.errors import RefusedError, UsageError, choose, quoted
 from quire.formats import parquet
 from quire.storage import Store, plain
+from quire.storage.threads import Pool
 from quire.table import clustering, file_groups, replacing, rounds, timeline
 from quire.table import index as indexes
 from quire.table.clustering import NothingToCluster
@@ -244,7 +245,7 @@ class Clustering(Service):
     def _unsorted(self, slices: Sequence[Slice], layout: Layout) -> Iterator[Slice]:
         """Those that do not say of themselves that their rows are sorted so: files that were written since, or have logs."""
         said = clustering.mark(layout)
-        with ThreadPoolExecutor(PARALLEL) as pool:
+        with Pool(PARALLEL) as pool:
             for one, its in zip(slices, pool.map(self._mark, slices), strict=True):
                 if its != said:
                     yield one

@@ -15,6 +15,7 @@ from typing import TypeVar
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Store
 from quire.storage.once import once
+from quire.storage.threads import Pool
 from quire.table import archived_timeline
 from quire.table.archived_timeline import ArchivedTimeline
 from quire.table.format import archive, commits, compaction, lsm, names
@@ -146,7 +147,7 @@ class Timeline:
 def ahead(call: Callable[[A], B], given: Iterable[A]) -> Iterator[B]:
     """`map` with a few calls at once, whose results are not held beyond these few, as those of a pool are."""
     asked = deque[Future[B]]()
-    with ThreadPoolExecutor(PARALLEL) as pool:
+    with Pool(PARALLEL) as pool:
         for each in given:
             asked.append(pool.submit(call, each))
             if len(asked) == PARALLEL:
