@@ -67,7 +67,7 @@ def header(data: bytes) -> tuple[dict[int, Any], int]:
 def held(content: bytes | memoryview) -> bytes:
     """The footer of a file that is in memory; empty where it has none."""
     length, most = int.from_bytes(content[-8:-4], "little"), len(content) - 8
-    return bytes(content[most - length : most]) if length <= most else b""
+    return bytes(content[most - length : most]) if length <= most and content[-4:] == b"PAR1" else b""
 
 
 def _chunk(column: dict[int, Any]) -> tuple[str, Chunk]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -19,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quire.formats import footer
+from quire.formats import footer, joined
 from quire.formats.damage import ARROW
+from quire.formats.shapes import Shape, Told
 from quire.sources.transforms import apart
 from quire.sources.transforms.columns import nullable, storable, stored
 from quire.sources.transforms.content import BadContent, check_size
@@ -51,25 +53,60 @@ def rows(kind: str, content: bytes, columns: pa.Schema | None) -> pa.RecordBatch
 
 def together(kind: str, contents: Sequence[bytes], columns: pa.Schema) -> tuple[pa.RecordBatch, list[int]]:
     """The rows of several files, one after the other, and how many each has; BadContent where one of them does not fit."""
-    tables, pool, held = list[pa.Table](), pa.default_memory_pool(), 0
+    tables, counts, pool, held = list[pa.Table](), list[int](), pa.default_memory_pool(), 0
     before, own = pool.bytes_allocated(), _taken(columns)
     own = own if own.equals(columns) else columns  # the schema that files of such columns have is then the same object
-    for content in contents:
-        tables.append(table := _table(kind, content, own))
+    parts = _joined(contents, own) if kind == "parquet" else (_alone(kind, content, own) for content in contents)
+    for table, rows in parts:
+        tables.append(table)
+        counts += rows
         # To ask a table takes a tenth of the time of reading one; rows of other kinds lie where the pool does not count them.
         held = pool.bytes_allocated() - before if kind == "parquet" else held + table.get_total_buffer_size()
-        if held > TOGETHER and len(tables) > 1:  # small files may hold many values: fewer at once
+        if held > TOGETHER and len(counts) > 1:  # small files may hold many values: fewer at once
             raise BadContent(f"they hold more than {TOGETHER:,} bytes of values")
-    return _one(pa.concat_tables(tables), "all of them together", columns), [table.num_rows for table in tables]
+    return _one(pa.concat_tables(tables), "all of them together", columns), counts
+
+
+def _alone(kind: str, content: bytes, columns: pa.Schema) -> tuple[pa.Table, list[int]]:
+    table = _table(kind, content, columns)
+    return table, [table.num_rows]
+
+
+def _joined(contents: Sequence[bytes], columns: pa.Schema) -> Iterator[tuple[pa.Table, list[int]]]:
+    """The rows of Parquet files in their order, those of a writer in one call, with how many each has."""
+    begin = 0
+    if _WRITERS.find(footer.held(contents[0])) is None:  # the first of its kind, by which others are known
+        yield _alone("parquet", contents[0], columns)
+        begin = 1
+    found = [_WRITERS.find(footer.held(content)) for content in contents[begin:]]
+    writer = next((known for known, _ in filter(None, found) if known.joins), None)
+    told = [each[1] if each and writer and each[0].joins and each[0].alike(writer) else None for each in found]
+    of_all, read = joined.join(contents[begin:], told, TOGETHER), 0
+    try:
+        file = _parquet(pa.BufferReader(of_all.data)) if of_all.data else None
+        for first, rows in of_all.parts:
+            if not (rows and file and writer):
+                yield _alone("parquet", contents[begin + first], columns)
+                continue
+            table = file.read_row_groups(range(read, read + len(rows)), use_threads=False)
+            if table.num_rows != sum(rows):
+                raise BadContent(f"they hold {table.num_rows:,} rows and claim {sum(rows):,}")
+            read += len(rows)
+            yield _fitted(table, writer.schema, columns), rows
+    except _DAMAGED as e:
+        raise _not_read("parquet", e) from None
 
 
 def _table(kind: str, content: bytes, columns: pa.Schema | None) -> pa.Table:
     try:
         table, own = _TABLES[kind](content)
-        columns = _taken(own) if columns is None else columns
-        return table if own is columns or own.equals(columns) else _widened(table, columns)
+        return _fitted(table, own, _taken(own) if columns is None else columns)
     except _DAMAGED as e:
         raise _not_read(kind, e) from None
+
+
+def _fitted(table: pa.Table, own: pa.Schema, columns: pa.Schema) -> pa.Table:
+    return table if own is columns or own.equals(columns) else _widened(table, columns)
 
 
 def _one(table: pa.Table, what: str, columns: pa.Schema) -> pa.RecordBatch:
@@ -115,38 +152,47 @@ def _peculiar(file: pq.ParquetFile) -> str:
 
 
 class _Known(NamedTuple):
-    """Files of one writer: the bytes of their footers before and behind what these say of rows.
+    """Files of one writer, whose footers are of one shape.
 
     schema  their columns as they are stored
     plain   whether Arrow reads rows in those, so that nothing has to be looked at in each file
+    joins   whether the rows of several files can be read in one call: plain ones, of which no column has lists
     """
 
-    before: bytes
-    behind: bytes
+    shape: Shape
     schema: pa.Schema
     plain: bool
+    joins: bool
+
+    def alike(self, other: _Known) -> bool:
+        """Whether one footer can be that of files of both."""
+        return self is other or (self.shape.before, self.shape.behind) == (other.shape.before, other.shape.behind)
 
 
 class _Writers:
-    """Most small files of a tree have the columns of one of these, and to find those takes a fifth of the time of opening one."""
+    """Most small files of a tree are as one of these, and to find their columns takes a fifth of the time of opening one."""
 
     def __init__(self) -> None:
-        self._known: deque[_Known] = deque(maxlen=8)
-        self._tries = 32  # left to learn: many files of which no two are alike take no longer for it
+        self._known: deque[_Known] = deque(maxlen=16)
+        self._tries = 32.0  # left to learn, which takes as long as ten files that are known save
 
-    def find(self, said: bytes) -> _Known | None:
+    def find(self, said: bytes) -> tuple[_Known, Told] | None:
         for known in tuple(self._known):
-            if said.startswith(known.before) and said.endswith(known.behind):
-                self._tries += 1
-                return known
+            if told := known.shape.read(said):
+                self._tries += 0.1
+                return known, told
         return None
 
     def learn(self, said: bytes, file: pq.ParquetFile, schema: pa.Schema) -> None:
-        """Know files with such a footer (empty: it is not at hand) from now on, by the columns of one of them."""
-        if self._tries > 0 and (found := footer.frame(said)):
-            self._tries -= 1
+        """Know files with such a footer (empty: it is not at hand) from now on, by the columns of one of them, which Arrow takes."""
+        if self._tries < 1 or not said or file.metadata.num_row_groups != 1:
+            return
+        self._tries -= 1
+        file.metadata.row_group(0)  # looks at what opening does not
+        with suppress(ValueError):
             plain = schema.equals(file.schema_arrow) and not _is_legacy(file)
-            self._known.appendleft(_Known(*found, schema, plain))
+            lists = any(file.schema.column(i).max_repetition_level for i in range(len(file.schema)))
+            self._known.appendleft(_Known(Shape(said), schema, plain, plain and not lists))
 
 
 _WRITERS = _Writers()
@@ -154,8 +200,8 @@ _WRITERS = _Writers()
 
 def _schema_of_parquet(source: Any) -> pa.Schema:
     said = footer.held(memoryview(source.read_buffer())) if isinstance(source, pa.BufferReader) else b""
-    if known := _WRITERS.find(said):
-        return known.schema
+    if found := _WRITERS.find(said):
+        return found[0].schema
     file = _parquet(source)
     schema = _taken(_instants(file, file.schema_arrow))
     _WRITERS.learn(said, file, schema)
@@ -164,17 +210,17 @@ def _schema_of_parquet(source: Any) -> pa.Schema:
 
 def _read(content: bytes) -> Rows:
     said, file = footer.held(content), _parquet(pa.BufferReader(content))
-    known = _WRITERS.find(said)
+    found = _WRITERS.find(said)
     encoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
     check_size(encoded, file.metadata.num_rows, file.metadata.num_columns)
     table = file.read(use_threads=False)
-    if known and known.plain:
-        return table, known.schema
+    if found and found[0].plain:
+        return table, found[0].schema
     if _is_legacy(file):
         _check_legacy(table)
     own = table.schema
     schema = _instants(file, own)
-    if known is None:
+    if found is None:
         _WRITERS.learn(said, file, _taken(schema))
     return (table if schema is own else table.cast(schema)), schema
 
