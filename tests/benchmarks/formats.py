@@ -131,7 +131,7 @@ def duck_text(source: Path, out: Path) -> None:
     connection.execute(f"copy (select * from {reads}) to '{out}' (format parquet, compression zstd, file_size_bytes '128MB')")
 
 
-QUIRE, DELTA = "quire", "Delta, convert and OPTIMIZE (delta-rs)"
+QUIRE, DELTA, ALONE = "quire", "Delta, convert and OPTIMIZE (delta-rs)", "OPTIMIZE alone, of a table"
 OTHERS: dict[str, dict[str, Callable[..., Mapping[str, float] | None]]] = {
     "gzip": {"Spark text().coalesce().write": spark_text, "find + zcat": zcat},
     "parquet": {"Spark parquet().coalesce().write": spark_parquet, "DuckDB COPY": duck, "pyarrow dataset": arrow, DELTA: delta},
@@ -291,6 +291,10 @@ def main() -> int:
                 each, cpu, size = [r["seconds"] for r in results], median([r["cpu"] for r in results]), results[0]["bytes"] / 1e6
                 times = f"{middle[way] / middle[QUIRE]:.2f}"
                 lines.append([way, f"{middle[way]:.2f}", listed(each, "{:.2f}"), f"{cpu:.1f} s", f"{size:.0f} MB", times])
+            alone = [r["optimize_alone"] for r in found.get(DELTA, [])]
+            if alone:  # of files that are a table already
+                middle[ALONE] = median(alone)
+                lines.append([ALONE, f"{middle[ALONE]:.2f}", listed(alone, "{:.2f}"), "", "", f"{middle[ALONE] / middle[QUIRE]:.2f}"])
             print("\n" + table(["way", "seconds (median)", "rounds", "CPU time", "written", "quire is × as fast"], lines), flush=True)
             spark, *others = OTHERS[kind]
             ratio = middle[spark] / middle[QUIRE]
@@ -298,6 +302,7 @@ def main() -> int:
             verdict.check(f"{kind}: × Spark", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
             if kind in RECORDS:  # nothing is promised beside another one
                 continue
+            others += [ALONE] if alone else []
             ratio, reach = min(middle[way] for way in others) / middle[QUIRE], 0.4 if kind == "gzip" else 1
             verdict.check(f"{kind}: × {'zcat' if kind == 'gzip' else 'the fastest'}", f"≥ {reach}", f"{ratio:.2f}", ratio >= reach)
         if args.long:
