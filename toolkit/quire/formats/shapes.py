@@ -16,15 +16,15 @@ VALUES, DECODED, STORED, DATA, DICTIONARY = 5, 6, 7, 9, 11  # what a column's ch
 
 _NUMBER = rb"[\x80-\xff]{0,%d}[\x00-\x7f]" % (WIDTH - 1)
 _FALSE, _BYTE, _I64, _BINARY, _LIST, _STRUCT = 2, 3, 6, 8, 9, 12
-# Where something stands in a row group: the field in it, the field in that one, and so on.
-_CHUNKS, _SIZE, _ROWS, _META = (1,), (2,), (3,), (1, 3)
-_TYPE, _ENCODINGS, _PATH, _CODEC = ((*_META, field) for field in (1, 2, 3, 4))
-_TOLD = {_SIZE, _ROWS, *((*_META, field) for field in (VALUES, DECODED, STORED, DATA, DICTIONARY))}
+# Where something stands in a row group: the field in it, the field in that one, and so on; the rows of the file stand before it.
+_FILE, _CHUNKS, _SIZE, _ROWS, _META = (0,), (1,), (2,), (3,), (1, 3)
+_TYPE, _ENCODINGS, _PATH, _CODEC, _STATISTICS = ((*_META, field) for field in (1, 2, 3, 4, 12))
+_TOLD = {_FILE, _SIZE, _ROWS, *((*_META, field) for field in (VALUES, DECODED, STORED, DATA, DICTIONARY))}
 _ELSEWHERE = {(1, 1), (1, 8), (1, 9)}  # a chunk in another file, or encrypted
 _BYTE_ARRAY, _FIXED = 6, 7
+_LENGTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # bytes of the values of other types
 _ONE_BY_ONE = {0, 3, 4}  # encodings by which the bytes of values follow one another: PLAIN, RLE, BIT_PACKED
-_COLUMNS = 200  # with more a footer is so long that a pattern saves nothing
-_SHORT = 127  # bytes of a value whose length is one byte
+_COLUMNS = 200  # with more it takes a tenth of a second to make a pattern
 
 Where = tuple[int, ...]
 
@@ -81,20 +81,48 @@ class Shape:
         if not (said.startswith(self.before) and said.endswith(self.behind)):
             return None
         found, at, end = list[bytes](), len(self.before), len(said) - len(self.behind)
-        for n, part in enumerate(self._parts):
-            if n:  # behind a value of any length
-                if at >= end or said[at] > _SHORT:
+        try:
+            for n, part in enumerate(self._parts):
+                if (match := part.match(said, _past(said, at) if n else at)) is None:
                     return None
-                at += 1 + said[at]
-            if (match := part.match(said, at)) is None:
-                return None
-            found += match.groups()
-            at = match.end()
+                found += match.groups()
+                at = match.end()
+        except (IndexError, ValueError):
+            return None
         return Told(self, found, len(said)) if at == end else None
 
 
+def _past(said: bytes, at: int) -> int:
+    """Where statistics end, whose values may have any length; IndexError or ValueError for what is none."""
+    while head := said[at]:
+        at, kind = at + 1, head & 15
+        if head < 16:
+            raise ValueError("its footer is of another order")
+        if kind == _BINARY:
+            size, at = said[at], at + 1
+            if size > 127:
+                size, at = size & 127 | said[at] << 7, at + 1
+                if size >> 14:
+                    raise ValueError("a value of it is long")
+            at += size
+        elif kind == _I64:
+            while said[at] > 127:
+                at += 1
+            at += 1
+        elif kind > _FALSE or not kind:
+            raise ValueError(f"its footer is of another order: a value of kind {kind}")
+    return at + 1
+
+
+def _statistics(length: int) -> bytes:
+    """The pattern of statistics whose values have this length: any of them may be there, for example none where all is null."""
+    heads = (b"".join(re.escape(bytes([delta << 4 | kind])) for delta in range(1, 16)) for kind in (1, 2, _I64, _BINARY))
+    true, false, number, value = heads
+    return rb"(?:[%s%s]|[%s]%s|[%s]%s.{%d})*\x00" % (true, false, number, _NUMBER, value, re.escape(bytes([length])), length)
+
+
 class _Walk:
-    """Goes through a footer, and writes the parts of its pattern: between any two of them stands a value of any length."""
+    """Goes through a footer, and writes the parts of its pattern: between any two of them stand statistics with values of any length."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at, self.parts, self.chunks = data, at, [list[bytes]()], list[Chunk]()
@@ -104,7 +132,7 @@ class _Walk:
     def whole(self) -> None:
         """The file's rows, and a list of one row group."""
         self._literal(1, b"\x16")
-        self._number(_ROWS)
+        self._number(_FILE)
         self._literal(2, b"\x19\x1c")
         self._struct(())
         if not self._seen.keys() >= {_SIZE, _ROWS} or not 0 < len(self.chunks) <= _COLUMNS:
@@ -135,6 +163,8 @@ class _Walk:
             self._bytes(where)
         elif kind == _STRUCT and where == _CHUNKS:
             self._chunk()
+        elif kind == _STRUCT and where == _STATISTICS:
+            self._ends()
         elif kind == _STRUCT:
             self._struct(where)
         elif kind == _LIST:
@@ -175,17 +205,20 @@ class _Walk:
             self.parts[-1].append(b"(%s)" % _NUMBER if where in _TOLD else _NUMBER)
 
     def _bytes(self, where: Where) -> None:
-        """A name; or an end of a column's values, which have one length or any."""
-        size = self.data[self.at]
-        if size > _SHORT:
-            raise ValueError("a value of it is long")
-        if where == _PATH:
-            self._literal(1 + size)
-        elif self._seen.get(_TYPE) == [_BYTE_ARRAY]:
-            self.at += 1 + size
-            self.parts.append([])
+        if where != _PATH:
+            raise ValueError("its footer is of another order: a text of it is not a name")
+        begin = self.at
+        size = self._varint()
+        self.at, end = begin, self.at
+        self._literal(end - begin + size)
+
+    def _ends(self) -> None:
+        end, (kind,) = _past(self.data, self.at), self._seen[_TYPE]
+        if kind in _LENGTHS:
+            self._any(end - self.at, _statistics(_LENGTHS[kind]))
         else:
-            self._any(1 + size, b"%s.{%d}" % (re.escape(bytes([size])), size))
+            self.at = end
+            self.parts.append([])
 
     def _varint(self) -> int:
         found = 0

@@ -174,7 +174,7 @@ class _Writers:
 
     def __init__(self) -> None:
         self._known: deque[_Known] = deque(maxlen=16)
-        self._tries = 32.0  # left to learn, which takes as long as ten files that are known save
+        self._tries = 32.0  # left to learn, which takes as long as some files that are known save
 
     def find(self, said: bytes) -> tuple[_Known, Told] | None:
         for known in tuple(self._known):
@@ -185,9 +185,9 @@ class _Writers:
 
     def learn(self, said: bytes, file: pq.ParquetFile, schema: pa.Schema) -> None:
         """Know files with such a footer (empty: it is not at hand) from now on, by the columns of one of them, which Arrow takes."""
-        if self._tries < 1 or not said or file.metadata.num_row_groups != 1:
+        if self._tries < 0 or not said or file.metadata.num_row_groups != 1:
             return
-        self._tries -= 1
+        self._tries -= 1 + file.metadata.num_columns / 25
         file.metadata.row_group(0)  # looks at what opening does not
         with suppress(ValueError):
             plain = schema.equals(file.schema_arrow) and not _is_legacy(file)
