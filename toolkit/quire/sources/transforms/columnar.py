@@ -10,7 +10,7 @@ holds both, within structs, lists and maps, too. The columns are frozen with the
 from __future__ import annotations
 
 import functools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import ModuleType
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from quire.formats import footer, joined
 from quire.formats.damage import ARROW
-from quire.formats.shapes import Shape, Told
+from quire.formats.shapes import COLUMNS, Shape, Told
 from quire.sources.transforms import apart
 from quire.sources.transforms.columns import nullable, storable, stored
 from quire.sources.transforms.content import BadContent, check_size
@@ -64,7 +64,10 @@ def together(kind: str, contents: Sequence[bytes], columns: pa.Schema) -> tuple[
         held = pool.bytes_allocated() - before if kind == "parquet" else held + table.get_total_buffer_size()
         if held > TOGETHER and len(counts) > 1:  # small files may hold many values: fewer at once
             raise BadContent(f"they hold more than {TOGETHER:,} bytes of values")
-    return _one(pa.concat_tables(tables), "all of them together", columns), counts
+    try:
+        return _one(pa.concat_tables(tables), "all of them together", columns), counts
+    except _DAMAGED as e:
+        raise _not_read(kind, e) from None
 
 
 def _alone(kind: str, content: bytes, columns: pa.Schema) -> tuple[pa.Table, list[int]]:
@@ -79,20 +82,24 @@ def _joined(contents: Sequence[bytes], columns: pa.Schema) -> Iterator[tuple[pa.
         yield _alone("parquet", contents[0], columns)
         begin = 1
     found = [_WRITERS.find(footer.held(content)) for content in contents[begin:]]
-    writer = next((known for known, _ in filter(None, found) if known.joins), None)
-    told = [each[1] if each and writer and each[0].joins and each[0].alike(writer) else None for each in found]
-    of_all, read = joined.join(contents[begin:], told, TOGETHER), 0
+    frames = Counter(known.frame for known, _ in filter(None, found) if known.joins)
+    frame = max(frames, key=frames.__getitem__, default=None)
+    told = [each[1] if each and each[0].joins and each[0].frame == frame else None for each in found]
+    schema = next((known.schema for known, _ in filter(None, found) if known.joins and known.frame == frame), None)
     try:
+        of_all, read = joined.join(contents[begin:], told, TOGETHER), 0
         file = _parquet(pa.BufferReader(of_all.data)) if of_all.data else None
+        if file and schema and not file.schema_arrow.remove_metadata().equals(schema):
+            raise BadContent("their footers do not say one thing")
         for first, rows in of_all.parts:
-            if not (rows and file and writer):
+            if not (rows and file and schema):
                 yield _alone("parquet", contents[begin + first], columns)
                 continue
             table = file.read_row_groups(range(read, read + len(rows)), use_threads=False)
             if table.num_rows != sum(rows):
                 raise BadContent(f"they hold {table.num_rows:,} rows and claim {sum(rows):,}")
             read += len(rows)
-            yield _fitted(table, writer.schema, columns), rows
+            yield _fitted(table, schema, columns), rows
     except _DAMAGED as e:
         raise _not_read("parquet", e) from None
 
@@ -164,9 +171,10 @@ class _Known(NamedTuple):
     plain: bool
     joins: bool
 
-    def alike(self, other: _Known) -> bool:
-        """Whether one footer can be that of files of both."""
-        return self is other or (self.shape.before, self.shape.behind) == (other.shape.before, other.shape.behind)
+    @property
+    def frame(self) -> tuple[bytes, bytes]:
+        """The bytes of the footers before their rows and behind them: one footer can be that of all files that share these."""
+        return self.shape.before, self.shape.behind
 
 
 class _Writers:
@@ -185,7 +193,7 @@ class _Writers:
 
     def learn(self, said: bytes, file: pq.ParquetFile, schema: pa.Schema) -> None:
         """Know files with such a footer (empty: it is not at hand) from now on, by the columns of one of them, which Arrow takes."""
-        if self._tries < 0 or not said or file.metadata.num_row_groups != 1:
+        if self._tries < 0 or not said or file.metadata.num_row_groups != 1 or file.metadata.num_columns > COLUMNS:
             return
         self._tries -= 1 + file.metadata.num_columns / 25
         file.metadata.row_group(0)  # looks at what opening does not
