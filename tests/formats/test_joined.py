@@ -138,6 +138,20 @@ def test_files_of_several_shapes_and_of_several_writers_are_read_in_their_order(
     check([*contents, written(turned), written(turned.drop(["name"])), *contents])
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_files_with_required_columns_are_read_as_one(nested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = rows_of(9).drop(["name", "in"])
+    if nested:
+        table = table.append_column("in", pa.array([{"a": i} for i in range(9)], pa.struct([pa.field("a", pa.int64(), nullable=False)])))
+    required = table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))
+    monkeypatch.setattr(columnar, "_WRITERS", columnar._Writers())
+    contents = [written(required.slice(n)) for n in range(4)]
+    check([*contents, written(table)])
+    found = columnar._WRITERS.find(footer.held(contents[1]))
+    assert found
+    assert (found[0].plain, found[0].joins) == (False, not nested)
+
+
 @pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"version": "1.0"}])
 def test_ends_of_any_length_and_no_ends_are_of_one_shape(options: dict[str, Any]) -> None:
     shape, table = shape_of(written(rows_of(30), **options)), rows_of(40)

@@ -89,7 +89,7 @@ def _joined(contents: Sequence[bytes], columns: pa.Schema) -> Iterator[tuple[pa.
     try:
         of_all, read = joined.join(contents[begin:], told, TOGETHER), 0
         file = _parquet(pa.BufferReader(of_all.data)) if of_all.data else None
-        if file and schema and not file.schema_arrow.remove_metadata().equals(schema):
+        if file and schema and not _same(file.schema_arrow, schema):
             raise BadContent("their footers do not say one thing")
         for first, rows in of_all.parts:
             if not (rows and file and schema):
@@ -99,7 +99,7 @@ def _joined(contents: Sequence[bytes], columns: pa.Schema) -> Iterator[tuple[pa.
             if table.num_rows != sum(rows):
                 raise BadContent(f"they hold {table.num_rows:,} rows and claim {sum(rows):,}")
             read += len(rows)
-            yield _fitted(table, schema, columns), rows
+            yield _fitted(pa.Table.from_arrays(table.columns, schema=schema), schema, columns), rows
     except _DAMAGED as e:
         raise _not_read("parquet", e) from None
 
@@ -163,7 +163,7 @@ class _Known(NamedTuple):
 
     schema  their columns as they are stored
     plain   whether Arrow reads rows in those, so that nothing has to be looked at in each file
-    joins   whether the rows of several files can be read in one call: plain ones, of which no column has lists
+    joins   whether the rows of several files can be read in one call: no column has lists, and Arrow reads these types, required or not
     """
 
     shape: Shape
@@ -198,9 +198,15 @@ class _Writers:
         self._tries -= 1 + file.metadata.num_columns / 25
         file.metadata.row_group(0)  # looks at what opening does not
         with suppress(ValueError):
-            plain = schema.equals(file.schema_arrow) and not _is_legacy(file)
+            own, legacy = file.schema_arrow, _is_legacy(file)
             lists = any(file.schema.column(i).max_repetition_level for i in range(len(file.schema)))
-            self._known.appendleft(_Known(Shape(said), schema, plain, plain and not lists))
+            joins = _same(own, schema) and not legacy and not lists
+            self._known.appendleft(_Known(Shape(said), schema, schema.equals(own) and not legacy, joins))
+
+
+def _same(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether columns have the same names and types."""
+    return bool(one.names == other.names and one.types == other.types)
 
 
 _WRITERS = _Writers()
