@@ -189,6 +189,7 @@ class _Writers:
             if told := known.shape.read(said):
                 self._tries += 0.1
                 return known, told
+        self._tries += 0.01  # a process that meets other files after days learns them, too
         return None
 
     def learn(self, said: bytes, file: pq.ParquetFile, schema: pa.Schema) -> None:
