@@ -118,6 +118,17 @@ def test_a_dictionary_that_arrow_does_not_see_is_not_seen() -> None:
     agree([bad, content])
 
 
+def test_a_field_whose_number_follows_its_head_is_of_no_shape() -> None:
+    """Arrow takes one byte more for the field than a look at its head shows."""
+    content = written(numbers(9))
+    said = footer.held(content)
+    behind = said[:-1] + b"\x09\x1c\0" + said[-1:]
+    assert pq.ParquetFile(pa.BufferReader(put_together(content[: -len(said) - 8], behind))).read().num_rows == 9
+    with pytest.raises(ValueError, match="of another order"):
+        Shape(behind)
+    agree([put_together(content[: -len(said) - 8], behind), content])
+
+
 def test_what_no_file_has_is_not_learnt() -> None:
     """A list of a million numbers, which a pattern would hold one by one; and ends without end."""
     said = footer.held(written(numbers(100)))

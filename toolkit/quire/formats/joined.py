@@ -28,6 +28,7 @@ Numbers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
 _MAGIC = b"PAR1"
+_DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _ONE_BY_ONE = (0, 3, 4)  # encodings by which the bytes of values follow one another: PLAIN, RLE, BIT_PACKED
 
 
@@ -124,7 +125,7 @@ def _groups(shape: Shape, numbers: Numbers, begins: Numbers, ends: Numbers, data
     # A value of any length may stand once for many rows where it is in a dictionary, or in an encoding that is not one after the other.
     held, repeats = page.decoded.astype(float), ~np.isin(page.encoding, _ONE_BY_ONE) | has
     held[:, has] += dictionary.decoded
-    sizes = np.where(repeats & np.array([chunk.bytes for chunk in shape.chunks]), held * rows_of, held + 8 * rows_of).sum(axis=1)
+    sizes = np.where(repeats & np.array([chunk.of_text for chunk in shape.chunks]), held * rows_of, held + 8 * rows_of).sum(axis=1)
     made, found = _filled(shape, numbers[some, 1:]), list[_Group | None]([None] * len(rows))
     for n, i in enumerate(some.tolist()):
         if fits[i] and sizes[n] <= most:
@@ -172,7 +173,7 @@ class _Page(NamedTuple):
 def _data_pages(raw: Bytes, at: Numbers) -> _Page:
     """The data pages of the first version that begin there."""
     read = _Cursor(raw, at)
-    decoded, stored, crc = read.sizes(0)
+    decoded, stored, crc = read.sizes(_DATA_PAGE)
     read.byte(np.where(crc, 0x1C, 0x2C))
     values, encoding, *_ = (read.field() for _ in range(4))
     read.statistics()
@@ -184,7 +185,7 @@ def _data_pages(raw: Bytes, at: Numbers) -> _Page:
 def _dictionaries(raw: Bytes, at: Numbers) -> _Page:
     """The dictionaries that begin there."""
     read = _Cursor(raw, at)
-    decoded, stored, crc = read.sizes(4)
+    decoded, stored, crc = read.sizes(_DICTIONARY_PAGE)
     read.byte(np.where(crc, 0x3C, 0x4C))
     values, encoding = read.field(), read.field()
     read.maybe(0x11, 0x12)  # whether it is sorted
@@ -216,7 +217,7 @@ class _Cursor:
 
     def sizes(self, kind: int) -> tuple[Numbers, Numbers, Truths]:
         """The bytes of pages of a kind, decoded and stored, and whether they have a checksum, which is passed over."""
-        self.good &= self.field() == kind >> 1
+        self.good &= self.field() == kind
         decoded, stored, crc = self.field(), self.field(), self.maybe(0x15)
         self.number(crc)
         self.good &= (decoded >= 0) & (stored >= 0)

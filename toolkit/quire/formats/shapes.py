@@ -34,14 +34,14 @@ Where = tuple[int, ...]
 class Chunk(NamedTuple):
     """A column of a shape.
 
-    head   the bytes of its type, encodings, path and codec
-    told   the fields whose numbers it tells, in their order
-    bytes  whether its values are bytes, of any length
+    head     the bytes of its type, encodings, path and codec
+    told     the fields whose numbers it tells, in their order
+    of_text  whether its values are bytes, of any length
     """
 
     head: bytes
     told: tuple[int, ...]
-    bytes: bool
+    of_text: bool
 
 
 class Told(NamedTuple):
@@ -136,9 +136,11 @@ def _check(said: bytes, before: int, behind: int) -> None:
     at = behind
     while head := said[at]:
         at += 1
+        if head < 16:  # its number follows, and Arrow would read on behind that
+            raise ValueError("its footer is of another order")
         if head & 15 == _LIST:
             at = _structs(said, at)
-        elif head & 15 == _BINARY and head > 15:
+        elif head & 15 == _BINARY:
             size, at = _number(said, at)
             at += size
         else:
