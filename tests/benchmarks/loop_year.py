@@ -4,16 +4,18 @@
     python tests/benchmarks/loop_year.py --runs 2000              (a year in so many runs, between which the clock jumps)
     python tests/benchmarks/loop_year.py --every 1 --runs 2000    (likewise a loop of a second)
     python tests/benchmarks/loop_year.py --days 14                (two weeks, in which the clock does not jump)
+    python tests/benchmarks/loop_year.py --files 50               (a source that keeps its files for some four hours: half the time)
 
 With ARROW_DEFAULT_MEMORY_POOL=system, as `quire run` has it: Arrow's own allocator keeps more, and more of it from month to month.
 
-Each run finds one new small file and commits it; the source keeps its files for two days, and 600 of them at most. The loop maintains its
-destination as it does everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how long it takes to
-open it and to plan, what the driver holds (the objects' bytes lie outside of it), the requests of a run without upkeep, the data files by
-the number that would be ideal, and the share of upkeep in the time that the loop works. With fewer runs than a year has, the clock jumps by
-as much more, and what is due after so many entries of the log (archives, checkpoints, versions that end) is due after as many times fewer,
-down to a fiftieth: it happens as often as in a year of five-minute runs, and upkeep has more to do by each run. But then a day is over
-before the next checkpoint comes, so what outlives a day of grace is seen where the clock does not jump (`--days`; a month is a twelfth).
+Each run finds one new small file and commits it; the source keeps its files for two days, and 600 of them at most (--files). The loop
+maintains its destination as it does everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how
+long it takes to open it and to plan, what the driver holds (the objects' bytes lie outside of it), the requests of a run without upkeep,
+the data files by the number that would be ideal, and the share of upkeep in the time that the loop works. With fewer runs than a year
+has, the clock jumps by as much more, and what is due after so many entries of the log (archives, checkpoints, versions that end) is due
+after as many times fewer, down to a fiftieth: it happens as often as in a year of five-minute runs, and upkeep has more to do by each
+run. But then a day is over before the next checkpoint comes, so what outlives a day of grace is seen where the clock does not jump
+(`--days`; a month is a twelfth).
 """
 
 from __future__ import annotations
@@ -102,12 +104,12 @@ class Objects(dict[str, tuple[Content, int]]):
 class Clock(threading.Event):
     """Time that passes where the loop waits; then the next file comes. It is also what ends the loop."""
 
-    def __init__(self, runs: int, every: int = EVERY, days: int = DAYS) -> None:
+    def __init__(self, runs: int, every: int = EVERY, days: int = DAYS, files: int = MOST) -> None:
         super().__init__()
         runs, months = runs or days * 86400 // every, 12
         self.scale, self.days = max(1, days * 86400 // every // runs), days
         self.every, self.jump = every, float(every * self.scale)
-        self.kept = max(10, min(MOST, int(KEPT / self.jump)))  # files of the source
+        self.kept = max(10, min(files, int(KEPT / self.jump)))  # files of the source
         self.target = SIZE * max(10, TOGETHER // self.scale)
         self.now, self.runs, self.month = datetime(2026, 1, 1, tzinfo=UTC).timestamp(), runs, max(1, runs // months)
         self.done, self.rows, self.requests, self.per_run, self.plans = 0, list[Month](), Counter[str](), list[int](), list[float]()
@@ -273,14 +275,18 @@ def _counted(real: Any, name: str, clock: Clock) -> Any:
 def main() -> int:
     """Run it, and look at what has grown."""
     args = arguments(
-        __doc__ or "", runs={"type": int, "default": 0}, every={"type": int, "default": EVERY}, days={"type": int, "default": DAYS}
+        __doc__ or "",
+        runs={"type": int, "default": 0},
+        every={"type": int, "default": EVERY},
+        days={"type": int, "default": DAYS},
+        files={"type": int, "default": MOST},
     )
     print(f"{machine()}; load {load()}", flush=True)
     import quire
     from quire.commit import archive
     from quire.ledger import maintaining
 
-    clock, verdict = Clock(args.runs, args.every, args.days), Verdict()
+    clock, verdict = Clock(args.runs, args.every, args.days, args.files), Verdict()
     with TemporaryDirectory(dir="/dev/shm") as folder:
         simulated(clock, Path(folder))
         scaled(clock.scale)
