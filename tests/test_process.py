@@ -855,6 +855,30 @@ def test_a_wrong_argument_is_one_line(tmp_path: Path, wrong: dict[str, Any], sai
     assert not (tmp_path / "out").exists()
 
 
+def test_a_function_that_cannot_be_called_so_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """Else each file would go into quarantine, with a TypeError whose text may hold data and is not kept."""
+    source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
+
+    def alone(split: Any, *, token: str = "secret") -> list[bytes]:
+        raise AssertionError((split, token))
+
+    def rows(split: Any, content: Any) -> list[dict[str, int]]:
+        raise ValueError
+
+    with refused(UsageError, 2, "function= is called as alone(split, content), and it takes (split, token)") as said:
+        process(source, dest, alone)
+    assert "secret" not in str(said.value)
+    with refused(UsageError, 2, "transform= is called as <lambda>(content, file), and it takes ()"):
+        quire.consolidate(source, dest, transform=lambda: b"", spark=quire.LocalRunner(), progress=False)
+    with refused(UsageError, 2, "reduce= is called as <lambda>(rows), and it takes (left, right)"):
+        process(source, dest, rows, schema="a int", reduce=lambda left, right: left)
+    assert not dest.exists()
+    assert process(source, dest, rows, schema="a int").quarantined
+    with refused(UsageError, 2, "is called as alone(split, content)"):
+        quire.Ledger(dest).retry(source, function=alone, spark=quire.LocalRunner(), progress=False)
+    process(source, tmp_path / "other", functools.partial(lambda word, split, content: [word, content], b"x"))  # as are all others
+
+
 def test_a_destination_holds_the_output_of_one_function_in_one_way(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(3)}), tmp_path / "out"
     process(source, dest, parsed, split="lines")

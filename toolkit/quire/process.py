@@ -37,7 +37,7 @@ from quire.sources.splits import FileInfo
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import storable, unify
 from quire.sources.transforms.content import BadContent
-from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.functions import WrongTypeError, check_call
 from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.sources.transforms.text import WORDS
 from quire.sources.transforms.widening import DiffersError
@@ -123,6 +123,7 @@ def check(
     if not callable(function):
         with about("function"):
             raise UsageError("process takes a function, which it calls as function(split, content).")
+    check_call(function, "function", "split", "content")
     choose(split, SPLITS, "split")
     if format is not None:
         choose(format, ("parquet", "lines"), "format")

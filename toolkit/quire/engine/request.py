@@ -48,6 +48,7 @@ from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, columnar, schemas, text
 from quire.sources.transforms.columns import MORE
 from quire.sources.transforms.convert import Convert
+from quire.sources.transforms.functions import check_call
 from quire.sources.transforms.text.chunks import RANGE
 from quire.sources.transforms.text.reading import Reading
 from quire.storage import OnRetry, Store, connect, destination, plain, silent
@@ -301,7 +302,7 @@ def build(
     function is one of splits, as `quire.process` takes it.
     """
     text_of, transform, wanted = ("", transform, format) if of_splits else _by_path(transform, columns, format)
-    kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
+    kind = _kind(transform, of_splits=of_splits)
     with about("format"):
         laid_out = pair(kind, wanted)
     with about("compression"):
@@ -448,6 +449,14 @@ def _partitions(given: str, kind: str, format: str, layout: str, header: bool) -
     return True
 
 
+def _kind(transform: str | Callable[..., Any], *, of_splits: bool) -> str:
+    if not callable(transform):
+        return choose(transform, TRANSFORMS, "transform")
+    if not of_splits:
+        check_call(transform, "transform", "content", "file")
+    return "callable"
+
+
 def _by(given: Any, kind: str, format: str, layout: str, *, of_splits: bool) -> PartitionBy:
     """The directories that a call asks for; UsageError for those that its rows cannot lie in."""
     by = directories_of(given)
@@ -590,6 +599,7 @@ def reducing(request: Request, reduce: Callable[[Any], Any], version: str | None
     with about("reduce"):
         if not callable(reduce):
             raise UsageError(f"reduce= takes a function from a DataFrame to a DataFrame, not {quoted(reduce)}.")
+        check_call(reduce, "reduce", "rows")
         name = transforms.identity(reduce, version)
         if request.spec.format == "raw":
             raise UsageError("reduce= takes rows, and format 'raw' has none. Use format='parquet' or 'lines'.")

@@ -34,6 +34,7 @@ from quire.sources.kafka.topics import Topics, key_of
 from quire.sources.kafka.topics import named as name_of
 from quire.sources.transforms import UserFunction, text
 from quire.sources.transforms.columnar import NAMES as COLUMNAR
+from quire.sources.transforms.functions import check_call
 from quire.sources.transforms.text import NAMES as TEXT
 from quire.spark.releases import to_arrow
 from quire.spark.shipping import one_line
@@ -124,6 +125,8 @@ def check_functions(spec: Spec, function: UserFunction | None, reduce: Reduce | 
         raise UsageError(f"the rows of this destination {said_so}: reduce=.")
     if function is not None and not callable(function):
         raise UsageError(f"function={quoted(function)} is not a function.")
+    if function is not None:
+        check_call(function, "function", *(("split", "content") if spec.split else ("content", "file")))
 
 
 def check_text_options(spec: Spec, options: Mapping[str, Any]) -> str:

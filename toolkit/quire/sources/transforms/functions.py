@@ -19,11 +19,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.errors import NotFoundError, StorageError, UsageError
+from quire.errors import NotFoundError, StorageError, UsageError, about
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent, NotDecoded
 
-__all__ = ["Buffer", "UserFunction", "alone", "call", "identity", "passes"]
+__all__ = ["Buffer", "UserFunction", "alone", "call", "check_call", "identity", "passes"]
 
 CAME_BACK = 70  # the exit code of such a child
 
@@ -186,6 +186,22 @@ def _code(function: object) -> CodeType | None:
 
 
 # --- identity -------------------------------------------------------------------------------------------------------------
+
+
+def check_call(function: Callable[..., Any], option: str, *given: str) -> None:
+    """Raise UsageError unless `function` can be called with these arguments: else all files would go into quarantine for it."""
+    try:
+        taken = inspect.signature(function)
+    except (TypeError, ValueError):  # what is not written in Python may not say what it takes
+        return
+    try:
+        taken.bind(*given)
+    except TypeError as e:
+        with about(option):
+            raise UsageError(
+                f"{option}= is called as {_qualified_name(function).rpartition('.')[2]}({', '.join(given)}), and it takes "
+                f"({', '.join(taken.parameters)}): {e}."
+            ) from None
 
 
 def identity(function: Callable[..., Any], version: str | None = None) -> str:
