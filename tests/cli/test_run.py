@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import quire
@@ -19,6 +20,7 @@ from commands import answer, one_line
 from gathering import documents, refused, write
 from quire.cli import jobs
 from quire.cli import run as running
+from quire.cli.function import function_of
 from quire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +42,26 @@ def sent(file):
         time.sleep(0.05)
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 threading.Thread(target=sent, args=(file.with_name("now"),), daemon=True).start()
+"""
+STARTS = """
+import contextlib, sys, time
+from pathlib import Path
+import quire
+from quire.cli import run
+@contextlib.contextmanager
+def session(conf):
+    Path("starts").touch()
+    while not Path("may").exists():
+        time.sleep(0.05)
+    yield quire.LocalRunner()
+run._session = session
+run.run.main([sys.argv[1]])
+"""
+HELPER = """
+def helper(content):
+    return {word!r}
+def rows(split, content):
+    return [{{"word": helper(content)}}]
 """
 SLOW = """
 import time
@@ -188,6 +210,76 @@ def test_a_hangup_begins_new_jobs_ends_removed_ones_and_begins_changed_ones_anew
         one.until(lambda name=name: one.gathered(name, 7))
     one.send(signal.SIGTERM)
     assert one.code() == 0
+
+
+def test_a_hangup_while_spark_starts_is_heard_after_it(tmp_path: Path, process: Any) -> None:
+    one = process(gathers(tmp_path, "a"), program=STARTS)
+    one.until((tmp_path / "starts").exists)
+    one.send(signal.SIGHUP)
+    (tmp_path / "may").touch()
+    one.until(lambda: "was read again: 1 as before." in one.said and one.gathered("a"))
+    one.send(signal.SIGTERM)
+    assert one.code() == 0
+
+
+def test_a_hangup_sees_what_has_changed_beside_the_function_in_its_file(tmp_path: Path, process: Any) -> None:
+    (tmp_path / "words.py").write_text(HELPER.format(word="old"))
+    one = process(gathers(tmp_path, "a", call="process", function=f"{tmp_path}/words.py:rows"))
+    one.until(lambda: one.gathered("a"))
+    (tmp_path / "words.py").write_text(HELPER.format(word="new"))
+    one.send(signal.SIGHUP)
+    one.until(lambda: "was read again: 1 changed." in one.said)
+    write(tmp_path / "in-a", {"late.txt": b"late"})
+    one.until(lambda: one.gathered("a", 7))
+    one.send(signal.SIGTERM)
+    assert one.code() == 0
+    found = pq.ParquetDataset([*(tmp_path / "out-a").glob("*.parquet")]).read().column("word").to_pylist()
+    assert sorted(found) == ["new", *["old"] * 6]
+
+
+def test_a_file_of_a_function_that_ends_the_process_ends_no_other(tmp_path: Path, process: Any) -> None:
+    ends = "import sys\n" + HELPER.format(word="x") + "sys.exit(0)\n"
+    (tmp_path / "ends.py").write_text(ends)
+    (tmp_path / "jobs.toml").write_text(gathers(tmp_path, "b", call="process", function=f"{tmp_path}/ends.py:rows"))
+    with refused(UsageError, 2, "job 'b', key 'function'", "ends.py cannot be loaded: SystemExit: 0 (at ends.py:"):
+        jobs.read(tmp_path / "jobs.toml")
+    (tmp_path / "jobs.toml").unlink()
+    (tmp_path / "ends.py").write_text(HELPER.format(word="x"))
+    one = process(gathers(tmp_path, "a", call="process", function=f"{tmp_path}/ends.py:rows"))
+    one.until(lambda: one.gathered("a"))
+    (tmp_path / "ends.py").write_text(ends)
+    one.send(signal.SIGHUP)
+    one.until(lambda: "cannot be loaded: SystemExit" in one.said and "The jobs of before go on." in one.said)
+    one.send(signal.SIGTERM)
+    assert one.code() == 0
+
+
+@pytest.mark.parametrize("name", ["json.py", "queue.py", "quire.py", "pyarrow.py"])
+def test_a_file_of_a_function_takes_no_modules_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / name).write_text(HELPER.format(word="x"))
+    before = sys.modules[name.removesuffix(".py")]
+    monkeypatch.setitem(sys.modules, name.removesuffix(".py"), before)  # it is there for the next test, however this one ends
+    with refused(UsageError, 2, f"{name}' is called like the module", "Rename the file"):
+        function_of(f"{tmp_path / name}:rows")
+    assert sys.modules[name.removesuffix(".py")] is before
+    (tmp_path / "mine.py").write_text(HELPER.format(word="x"))
+    for _ in range(2):
+        assert function_of(f"{tmp_path}/mine.py:rows")(None, b"") == [{"word": "x"}], "again and again"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("master = 7", "key 'master' of [spark] is 7"), ("master = ['local[1]']", "key 'master' of [spark] is a list"),
+        ("spark.sql.shuffle.partitions = [4]", "key 'spark.sql.shuffle.partitions' of [spark] is a list"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_spark_does_not_take_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "jobs.toml").write_text(f"[spark]\n{text}\n{gathers(tmp_path, 'a')}")
+    with refused(UsageError, 2, "jobs.toml: ", words):
+        jobs.read(tmp_path / "jobs.toml")
+    (tmp_path / "jobs.toml").write_text(f"[spark]\nmaster = 'local[2]'\nspark.sql.shuffle.partitions = 4\n{gathers(tmp_path, 'a')}")
+    assert jobs.read(tmp_path / "jobs.toml").spark == {"master": "local[2]", "spark.sql.shuffle.partitions": 4}
 
 
 def test_a_mistake_in_the_file_leaves_the_old_jobs_as_they_are(tmp_path: Path, process: Any) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 from quire.errors import UsageError, choose, quoted, scrub
 
+_OURS = set[str]()  # names of the modules that were loaded from files here, each of which another file may take
+
 
 def function_of(text: str) -> Callable[..., Any]:
     """Load it; UsageError in one line for what is not there, or fails when it is loaded.
@@ -24,7 +26,7 @@ def function_of(text: str) -> Callable[..., Any]:
         raise UsageError(f"{quoted(text)} is not a function. Write module:name, or path/file.py:name.")
     try:
         module = _of_file(Path(where)) if where.endswith(".py") else _of_name(where)
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # a script that ends itself, without a look at its name, would end all others with it
         if isinstance(e, UsageError):
             raise
         at = traceback.extract_tb(e.__traceback__)[-1]
@@ -41,6 +43,10 @@ def function_of(text: str) -> Callable[..., Any]:
 def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"the file {quoted(str(path))} does not exist. Check the spelling.")
+    there = sys.modules.get(path.stem)
+    if path.stem in sys.stdlib_module_names or (there is not None and path.stem not in _OURS and not _is_of(there, path)):
+        raise UsageError(f"{quoted(str(path))} is called like the module {path.stem!r}, and would stand in its place. Rename the file.")
+    _OURS.add(path.stem)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -48,6 +54,10 @@ def _of_file(path: Path) -> ModuleType:
     sys.modules[path.stem] = module  # where dataclasses and pickle look for it
     spec.loader.exec_module(module)
     return _carried(module)
+
+
+def _is_of(module: ModuleType, path: Path) -> bool:
+    return Path(getattr(module, "__file__", None) or "").resolve() == path.resolve()
 
 
 def _of_name(name: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import inspect
 import json
 import tomllib
@@ -16,7 +17,7 @@ from quire.arguments import seconds
 from quire.cli.function import function_of
 from quire.engine import request
 from quire.engine.loop import again
-from quire.errors import QuireError, UsageError, choose
+from quire.errors import QuireError, UsageError, choose, quoted
 from quire.load import check as check_load
 from quire.process import check as check_process
 from quire.sniff import settled
@@ -26,6 +27,7 @@ from quire.table.into import into
 
 TIMES = ("every", "max_runs", "outage", "maintain", "events", "relist")
 OURS = ("spark", "progress", "stop")  # keywords that the process itself gives
+_SETTING, _TAKEN = (str, int, float), {"master": str, "spark.master": str}  # kinds of a setting of Spark
 OPTIONS = ("storage_options", "source_options", "dest_options")
 
 
@@ -95,9 +97,12 @@ def read(file: Path) -> Jobs:
         jobs, spark = _table(found.get("jobs", {}), "jobs"), _table(found.get("spark", {}), "spark")
         if not jobs:
             raise UsageError("it has no jobs. Write one as a table: [jobs.NAME], with call, source and dest.")
+        settings = _flat(spark)
+        if wrong := next((key for key, value in settings.items() if not isinstance(value, _TAKEN.get(key, _SETTING))), None):
+            raise UsageError(f"key {wrong!r} of [spark] is {quoted(settings[wrong])}. Write text, a number, true or false; of master text.")
     except UsageError as e:
         raise UsageError(f"{shown}: {e}") from e
-    return Jobs({name: _job(shown, file.absolute().parent, name, given) for name, given in jobs.items()}, _flat(spark))
+    return Jobs({name: _job(shown, file.absolute().parent, name, given) for name, given in jobs.items()}, settings)
 
 
 def _table(value: Any, key: str) -> dict[str, Any]:
@@ -141,10 +146,13 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
         if isinstance(events := given.get("events"), list) and len(events) == 2 and isinstance(events[1], dict):
             key = "events"
             given[key] = events[0], _options(events[1], folder)
+        files = list[str]()
         for key in call.functions:
             if isinstance(text := given.get(key), str) and (":" in text or key != "transform" or which == "load"):
+                files += _content(text)
                 given[key] = function_of(text)
         functions = [transforms.identity(value, given.get("function_version")) for value in given.values() if callable(value)]
+        functions += files
         key = "source"
         given[key] = _sources(given[key])
         key = ""
@@ -153,6 +161,12 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
         at = e.argument if isinstance(given, dict) and e.argument in given else key
         raise UsageError(f"{file}: job {name!r}, {f'key {at!r}: ' if at else ''}{e}") from e
     return Job(name, which, given, restart, json.dumps([written, functions]))
+
+
+def _content(function: str) -> list[str]:
+    """A hash of the file in which a function lies: what it calls there may change where its own text does not."""
+    file = Path(function.rpartition(":")[0])
+    return [hashlib.sha256(file.read_bytes()).hexdigest()] if file.suffix == ".py" and file.is_file() else []
 
 
 def _check(call: Call, given: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -33,6 +33,9 @@ ENDING = 15.0  # seconds in which jobs that are interrupted may end
 LOOK = 0.5  # seconds: a signal that another thread was sent, or that came just before a wait, does not end that wait
 # One pool in which jobs share the cores, where Spark's default lets the one that came first have all of them.
 FAIR = '<allocations><pool name="default"><schedulingMode>FAIR</schedulingMode></pool></allocations>'
+
+
+Heard: TypeAlias = "queue.SimpleQueue[Running | int]"  # jobs that have ended, and signals
 
 
 @dataclass(eq=False)
@@ -88,16 +91,16 @@ def said(e: BaseException) -> str:
 class Supervisor:
     """The jobs of a file, each in a thread; `tell` is called with each line that is for people, `quiet`: but not for those of good runs."""
 
-    def __init__(self, file: Path, spark: Any, tell: Callable[[str], object], *, quiet: bool = False) -> None:
+    def __init__(self, file: Path, spark: Any, tell: Callable[[str], object], *, quiet: bool = False, heard: Heard | None = None) -> None:
         self.file, self.spark, self.tell, self.quiet = file, spark, tell, quiet
-        self.heard: queue.SimpleQueue[Running | int] = queue.SimpleQueue()  # whose `put` a signal's handler may call
+        self.heard: Heard = heard or queue.SimpleQueue()  # whose `put` a signal's handler may call
         self.interrupted = threading.Event()
         self.running = dict[str, Running]()
         self._ending = False
 
     def run(self, jobs: Jobs) -> int:
         """Run the jobs until all have ended. The exit code: 0, that of the first job in the file that has failed, or 130."""
-        with _signals(self.heard):
+        with _signals(self.heard, *ENDS, signal.SIGHUP):
             for job in jobs.jobs.values():
                 self._begin(job)
             while any(one.alive or one.due < math.inf for one in self.running.values()):
@@ -200,8 +203,8 @@ class Supervisor:
 
 
 @contextmanager
-def _signals(heard: queue.SimpleQueue[Running | int]) -> Iterator[None]:
-    before = {s: signal.signal(s, lambda number, _: heard.put(number)) for s in (*ENDS, signal.SIGHUP)}
+def _signals(heard: Heard, *which: signal.Signals) -> Iterator[None]:
+    before = {s: signal.signal(s, lambda number, _: heard.put(number)) for s in which}
     try:
         yield
     finally:
@@ -234,6 +237,12 @@ def run(file: Path, check: bool, as_json: bool, quiet: bool) -> None:
     SIGHUP reads FILE again; SIGTERM and Ctrl-C end each job after its commit under way, and a second one interrupts. Each table [jobs.NAME]
     says call, source, dest and the keywords that the call has in Python. The exit code is 0, or that of the first job that has failed.
     """
+    heard: Heard = queue.SimpleQueue()
+    with _signals(heard, signal.SIGHUP):  # it would end the process while Spark starts, which takes a while
+        _run(file, check, as_json, quiet, heard)
+
+
+def _run(file: Path, check: bool, as_json: bool, quiet: bool, heard: Heard) -> None:
     jobs = read(file)
     if check:
         if as_json:
@@ -246,7 +255,7 @@ def run(file: Path, check: bool, as_json: bool, quiet: bool) -> None:
         click.echo(printable(text), err=True)
 
     with _session(jobs.spark) as spark:
-        supervisor = Supervisor(file, spark, tell, quiet=quiet)
+        supervisor = Supervisor(file, spark, tell, quiet=quiet, heard=heard)
         tell(f"running {listed(jobs.jobs.values())}")
         code = supervisor.run(jobs)
     if as_json:

@@ -27,6 +27,7 @@ from quire.cli.show import (
     shown,
     spark_of,
 )
+from quire.engine.loop import again
 from quire.errors import UsageError, about, choose
 from quire.ledger.identifiers import PARSERS
 from quire.ledger.inspect import Inspect
@@ -132,6 +133,7 @@ def maintain(dest: str, master: str | None, as_json: bool, quiet: bool, **given:
 
     Loops (--every) do it by themselves.
     """
+    again(given["every"], given["max_runs"], given["outage"])  # of which the look at what is due knows nothing
     ledger, given = quire.Ledger(dest), {**given, "sort_by": given["sort_by"] or None}
     planned = ledger.maintain(**{**given, "dry_run": True, "every": None, "max_runs": None}, spark=quire.LocalRunner(), progress=False)
     if given["dry_run"] or (given["every"] is None and not planned.due):
