@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import threading
 import time
@@ -215,6 +217,45 @@ def test_a_loop_keeps_what_waits_and_asks_for_it_no_more(tmp_path: Path, queue: 
     assert (queue.held, len(queue.deleted)) == (0, 1)
     assert "young.txt" in names(out)
     assert report.events.received == 0
+
+
+@pytest.mark.parametrize("hidden", [600.0, math.inf])
+def test_a_file_that_was_too_young_before_there_were_events_is_listed_again_once(
+    tmp_path: Path, queue: FakeQueue, now: list[float], listed: list[str], hidden: float
+) -> None:
+    """Nobody tells of it any more. Files that come later have events, and no listing is made for them."""
+    source, out = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    now[0], queue.hidden = time.time(), hidden
+    (source / "early.txt").write_bytes(b"early\n")
+    for path in source.iterdir():
+        os.utime(path, (now[0] - HOUR,) * 2)
+    os.utime(source / "early.txt", (now[0],) * 2)
+    run = functools.partial(by_events, source, out, min_age="30 s", every="0.01 s")
+
+    def passes(*steps: float) -> None:
+        """Time passes before each run, for files, too."""
+        left = iter(steps)
+
+        def receive() -> None:
+            step = next(left, 0.0)
+            now[0] += step
+            for path in source.iterdir():
+                os.utime(path, (path.stat().st_mtime - step,) * 2)
+
+        queue.before["receive"] = receive
+
+    def late(*_: Any) -> None:
+        if queue.asked == 3:
+            (source / "late.txt").write_bytes(b"late\n")
+            queue.send(said(source / "late.txt"))
+
+    passes(0, 10, 15, 10, 1, 20, 20, 0)
+    inner = queue.before["receive"]
+    queue.before["receive"] = lambda: (inner(), late())
+    report = run(max_runs=8)
+    assert {"early.txt", "late.txt"} <= {*names(out)}
+    assert listed.count(f"{quire.storage.normalise(source)}/") == 2
+    assert (report.events.waiting, len(marks(out)), queue.held) == (0, 1, 0)
 
 
 def test_a_directory_is_looked_at_with_all_that_lies_below(tmp_path: Path, queue: FakeQueue) -> None:

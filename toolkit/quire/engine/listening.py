@@ -71,6 +71,7 @@ class Listening:
         self._owed = False  # events were lost, and the listing that makes up for it has not come to its end
         self._marks = list[str]()  # that the last look at the store has found
         self._looked = 0  # the version up to which no file is new again
+        self._too_young: float | None = None  # when the listing began that has found files which no event may name: they were too young
 
     @property
     def goes_by_events(self) -> bool:
@@ -129,8 +130,6 @@ class Listening:
     def _turn(self, work: Work, request: Request, runner: Runner, bars: Progress, *, full: bool) -> tuple[Report, EventCounts]:
         """List, or look at what the messages name, and delete those that are settled by then."""
         assert self._queue is not None
-        if full and self._queue.hidden == math.inf:
-            self._waiting.clear()  # the listing that begins now finds them
         meant = Meant.by((one for one, _ in self._waiting.values()), request)
         looking = request.looking_at(meant.among)
         with held(self._queue, self._waiting, clock, partial(bars.say, always=True)):
@@ -155,12 +154,19 @@ class Listening:
 
     # ----------------------------------------------------------------------------------------------------- full listings
     def _listed(self, work: Work, request: Request, bars: Progress) -> Report:
-        """List in full, and mark in the store that it was done, once all that was found is committed."""
+        """List in full, and mark in the store that it was done, once all that was found is committed.
+
+        Nobody else may tell of files that were too young: they came before the queue was there. So another listing follows once they are
+        old enough, and is marked; what is too young for that one has come since.
+        """
         began, version, before = int(clock() * 1000), request.held.read(request.store(bars.again)).tip, self._marks
         report = work(request)
         if bars.stopping:
             return report  # part of it may be left
-        self._owed = False
+        self._owed, follows, self._too_young = False, self._too_young is not None, None
+        if report.young and not follows:
+            self._too_young, self._looked = began / 1000, version
+            return report
         store = request.store(bars.again)
         if report.version:  # else nothing is written into a destination that holds nothing
             mark = names.listing(request.identity.hash, began, version)
@@ -181,9 +187,10 @@ class Listening:
         self._marks = list(marks)
         log = request.held.read(store)
         versions = [version for at, version in marks.values() if abs(now - at / 1000) < asked.relist and version <= log.tip]
-        if self._owed or not versions:
+        waits = self._too_young is not None and 0 <= now - self._too_young <= (request.pace.min_age or 0.0)
+        if self._owed or (not waits and (self._too_young is not None or not versions)):
             return True
-        since = max(*versions, self._looked) if self._looked <= log.tip else max(versions)
+        since = max([*versions, self._looked if self._looked <= log.tip else 0])
         if any(map(_is_new_again, log.since(since))):
             return True
         self._looked = log.tip
