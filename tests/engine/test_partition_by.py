@@ -183,6 +183,28 @@ def test_the_name_of_a_directory_of_which_no_file_has_a_value_is_misspelt(tmp_pa
     assert gather(source, dest, partition_by="path.dt").files == 1, "a stray file alone is none, once there are others"
 
 
+def test_a_misspelt_name_is_told_of_a_loop_and_not_of_the_first_files_of_many_commits(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {**DAYS, "a-stray": b"stray\n"}), tmp_path / "out"
+    os.utime(source / "a-stray", (1e9, 1e9))
+    with refused(UsageError, 2, "partition_by='path.day'", "Check the spelling"):
+        gather(source, dest, partition_by="path.day", every="0.01 s", max_runs=1)
+    with refused(UsageError, 2, "partition_by='path.day'", "Check the spelling"):
+        gather(source, dest, partition_by="path.day", max_files=1)
+    assert not places(dest)
+    assert gather(source, dest, partition_by="path.dt", max_files=1).files == len(DAYS) + 1
+
+
+def test_directories_that_are_spelt_in_two_ways_are_refused_before_anything_is_frozen(tmp_path: Path) -> None:
+    for folder in ("dt=1/DT=2", "dt=1"):
+        source, dest = tmp_path / folder[-1] / "in", tmp_path / folder[-1] / "out"
+        write(source, {f"{folder}/a.jsonl": b'{"i": 1}\n', "DT=2/b.jsonl": b'{"i": 2}\n'})
+        for _ in range(2):
+            with refused(RefusedError, 2, "dt=… ", "DT=… ", "make one column", "nothing was read"):
+                gather(source, dest, partition_columns="directories", transform="jsonl")
+        assert gather(source, dest, partition_columns="directories", transform="jsonl", include="DT=2/**").files == 1
+        assert not Ledger(dest).summary().open_jobs
+
+
 def test_a_directory_that_no_store_takes_is_told_and_the_others_are_gathered(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"good/a": b"one\n", f"{'=' * 100}/b": b"two\n"})
     report = gather(source, tmp_path / "out", partition_by="path[0] as site")
@@ -387,6 +409,23 @@ def test_columns_may_grow_and_a_row_without_the_column_lies_with_missing_ones(tm
     assert {(row["city"], row["n"], row["more"]) for row in there(dest)} == {("Bonn", 1, None), (None, 2, None), ("Rom", 3, "x")}
     Ledger(dest).compact("1 MiB", **HERE)
     assert {(row["city"], row["n"], row["more"]) for row in there(dest)} == {("Bonn", 1, None), (None, 2, None), ("Rom", 3, "x")}
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_rows_that_are_written_again_have_no_column_of_their_directory_in_them(tmp_path: Path, grows: bool) -> None:
+    """Else the column would stand in the file, as missing values, and in the directories' names."""
+    source, dest = write(tmp_path / "in", {"a": b'{"city": "Rom", "n": 1}', "b": b'{"city": "Rom", "n": 2}'}), tmp_path / "out"
+
+    def rows(split: Split, content: bytes) -> list[dict[str, Any]]:
+        return [json.loads(content)]
+
+    how = {"partition_by": "city", "schema": "n long, city string", "function_version": "1", "on_change": "reprocess"}
+    run = functools.partial(process, source, dest, rows, **how, **({"schema_evolution": "add"} if grows else {}))
+    run()
+    write(source, {"a": b'{"city": "Rom", "n": 11}'})
+    assert run().files == 1
+    assert {(row["city"], row["n"]) for row in there(dest)} == {("Rom", 11), ("Rom", 2)}
+    assert {tuple(pq.read_schema(path).names) for path in dest.glob("city=*/*.parquet")} == {("n",)}
 
 
 @pytest.mark.parametrize(

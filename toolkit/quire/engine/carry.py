@@ -25,6 +25,7 @@ def carry(attempt: Attempt) -> None:
     """Write the records that stay, with the rows that they had."""
     head, store, rows = attempt.work.head, attempt.store, attempt.rows
     writer, convert = attempt.output.writer, attempt.work.convert
+    columns = convert.by.without(convert.columns)  # those of directories stand in no file
     folded = fold(Log(store).refresh(), head.base)
     files = attempt.planned.removes if head.spec.traced else ()  # else all rows of a file leave with it
     carrying = Carrying(store, folded, files, head.spec.compression, attempt.dropped)
@@ -33,12 +34,12 @@ def carry(attempt: Attempt) -> None:
             for row, record in carrying.carried(name):
                 written = Record(row["records"], row["written"], row["checksum"])
                 if isinstance(record, pa.RecordBatch):
-                    fitted = fit(record, writer.schema or convert.columns, convert.evolves)
+                    fitted = fit(record, writer.schema or columns, convert.evolves)
                     writer.add(fitted)
                     written = written if fitted.schema.equals(record.schema) else Record.of(fitted)
                 elif name.endswith(".parquet"):
                     grown = Growing()
-                    fitting = (fit(some, writer.schema or convert.columns, convert.evolves) for some in record)
+                    fitting = (fit(some, writer.schema or columns, convert.evolves) for some in record)
                     writer.add_stream(map(grown.add, fitting), row["written"])
                     written = grown.record or written
                 elif isinstance(record, bytes):

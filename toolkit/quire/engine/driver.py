@@ -321,7 +321,7 @@ def check_found(log: Log, request: Request, planned: planning.Planned, *, waits:
             check_listed(request.roots, planned.listed)
         if not waits:
             _check_names(log, request, planned.listed)
-            _check_directories(log, request, planned.listed)
+        _check_directories(log, request, planned.listed)
     except QuireError:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
             planning.discard(log.store, planned.job, planned.plan)
@@ -344,7 +344,8 @@ def _check_directories(log: Log, request: Request, listed: Listed) -> None:
     asked = [each for each in request.cut.by.of_files if not each.unit]
     if not asked or not listed.written.runs or log.spec() is not None:
         return
-    found = [partitions.values(f"{folder}/") for folder in {run["group"] for run in listed.written.runs}]
+    groups = {*listed.later.groups} | {run["group"] for run in listed.written.runs}
+    found = [partitions.values(f"{folder}/") for folder in groups]
     if each := next((each for each in asked if all(values.get(each.name) is None for values in found)), None):
         there = ", ".join(root.url for root in request.roots)
         raise UsageError(

@@ -65,9 +65,11 @@ class Backlog:
             self._ordered = Ordered((TaskRun(**run) for run in listed.written.runs), look.log.store, self._bound)
         except NotFoundError:  # others have ended a job of this name, and cleaned it with this plan: whoever takes it up plans anew
             return listed
+        groups = [*{run["group"] for run in listed.written.runs}]
         self._listed = replace(listed, written=replace(listed.written, runs=[], splits=0, bytes=0))
         first = self._part(look, self._ordered)
         assert first is not None
+        first.later.groups = groups
         return first
 
     def _left(self, look: Look) -> Listed | None:

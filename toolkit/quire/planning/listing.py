@@ -201,6 +201,7 @@ class Later:
     commits: int = 0
     files: int = 0
     bytes: int = 0
+    groups: list[str] = field(default_factory=list)  # of all runs that the listing has found, where it was made for this commit
 
 
 @dataclass

@@ -31,12 +31,20 @@ def are_made(schema: pa.Schema) -> bool:
 
 
 def beside(columns: pa.Schema | None, files: Iterable[pa.Schema], made: Iterable[pa.Schema]) -> pa.Schema | None:
-    """The columns of a job with those that directories make; RefusedError where files have one of them as their own."""
+    """The columns of a job with those that directories make.
+
+    RefusedError where files have one of them as their own, and where one is spelt in two ways.
+    """
     types = dict[str, pa.DataType]()
     for schema in made:
         for field in schema:
             types[field.name] = partition_columns.both(types.get(field.name, pa.null()), field.type)
     lower = {name.lower(): name for name in types}
+    if other := next((name for name in types if lower[name.lower()] != name), None):
+        raise RefusedError(
+            f"directories {other}=… and {lower[other.lower()]}=… make one column to Spark, and two to others: nothing was read. Rename "
+            f"one, or gather the files of each into a destination by include=."
+        )
     if own := next((name for schema in files for name in schema.names if name.lower() in lower), None):
         raise RefusedError(
             f"files have a column {own!r} of their own, and directories {lower[own.lower()]}=… name one, too: nothing was read. Leave "
