@@ -165,7 +165,8 @@ def _again(db: Database, settings: dict[str, Any]) -> None:
 def test_a_block_that_forgets_its_token_is_told_so_and_stays_open(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "ledger"
     ledger = quire.Ledger(dest, create=True)
-    with refused(QuireError, 3, "does not hold its token", "commit_number"), ledger.claim(source, committed=lambda: None, **HERE):
+    words = "does not hold its token", "gave None, and expected was (1, '", "commit_number"
+    with refused(QuireError, 3, *words), ledger.claim(source, committed=lambda: None, **HERE):
         pass
     assert ledger.refresh().summary().open_jobs
 

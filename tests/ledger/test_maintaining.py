@@ -532,7 +532,7 @@ def test_two_at_once_beside_runs(tmp_path: Path) -> None:
     [
         ("small_files", 1, "small_files takes how many"), ("small_files", True, "small_files takes how many"),
         ("small_share", -1, "small_share takes"), ("small_share", float("nan"), "small_share takes"), ("target_size", "big", "big"),
-        ("sort_by", [], "sort_by is a column"), ("grace", "soon", "is not a time span"), ("time_limit", 0, "time_limit is 0"),
+        ("sort_by", [], "sort_by is a column"), ("grace", "soon", "grace='soon' is not a time span"), ("time_limit", 0, "time_limit is 0"),
         ("max_runs", 2, "every="), ("dry_run", "no", "dry_run"),
     ],
 )  # fmt: skip
@@ -545,7 +545,8 @@ def test_wrong_arguments_are_one_line(tmp_path: Path, name: str, wrong: object, 
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
-        (1, "small_files"), ("yes", "small_files"), ({"small_file": 3}, "small_files"), ({"small_files": 1}, "small_files"),
+        (1, "small_files"), ("yes", "small_files"), ({"small_file": 3}, "unknown key of maintain 'small_file'"),
+        ({"small_files": 1}, "small_files"),
         ({"every": "1 h"}, "small_files"), ({"keep": 0}, "keep takes"), ({"log_ratio": "x"}, "log_ratio takes"),
         ({"sort_by": 5}, "sort_by"),
     ],

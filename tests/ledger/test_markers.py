@@ -15,7 +15,7 @@ from checker import tree, with_newline
 from gathering import documents, gather, not_taken, refused, snapshot, write
 from quire import Ledger, LocalRunner
 from quire.commit import protocol
-from quire.errors import RefusedError, UsageError
+from quire.errors import QuireError, RefusedError, UsageError
 from quire.ledger import identifiers, markers
 from quire.ledger.identifiers import identifier, parsed
 from quire.planning import pieces
@@ -238,6 +238,31 @@ def _short(folder: Path, left: tuple[tuple[str, str], ...]) -> list[tuple[str, s
     return [(name.removeprefix(f"file://{folder}/"), why) for name, why in left]
 
 
+def test_a_name_of_no_file_is_left_out_and_the_others_taken(tmp_path: Path) -> None:
+    source, ledger = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), Ledger(tmp_path / "out", create=True)
+    folder = mark(tmp_path / "m", *whole(source / "a"))
+    for inside in ("//b", "/./b", "/../in/b", "/b/", "/b\0", f"/{'b' * 5_000}"):
+        (folder / identifier(f"{source}{inside}"[:4_000], 0, 2)).touch() if len(inside) < 99 else None
+    found = ledger.import_markers(folder, source, **HERE)
+    assert (found.gathered, found.left_count) == (1, 5)
+    assert all("does not lie in the source" in why for _, why in found.left)
+    names = {"half": f"{source}/\ud800", "long": f"{source}/{'b' * 5_000}", "no-store": "s3://x/y", "b": f"{source}/b"}
+    folder = write(tmp_path / "more", dict.fromkeys(names, b""))
+    found = ledger.import_markers(folder, source, parse=lambda name: (names[name], 0, 2), **HERE)
+    assert (found.gathered, found.left_count) == (1, 3)
+    assert str(found).replace("\n", "").isprintable()
+
+
+def test_a_file_of_which_a_part_is_marked_is_not_given_for_all_of_it(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"part": b"one\ntwo\nthree\n", "whole": b"three\n"}), tmp_path / "out"
+    ledger = Ledger(dest, create=True)
+    ledger.import_markers(mark(tmp_path / "m", (source / "part", 0, 4), *whole(source / "whole")), source, **HERE)
+    gather(source, dest)
+    for name, words in (("part", "from byte 0 to 5"), ("whole", "from byte 0 to 6")):
+        with refused(QuireError, 3, f"{name} is not here {words}", "marks that as done elsewhere", "Read it at its source"):
+            ledger.refresh().read(source / name)
+
+
 def test_of_very_many_broken_ones_the_first_are_named_and_all_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in", {"a": b"a"})
     folder = mark(tmp_path / "m", *whole(source / "a"))
@@ -324,6 +349,8 @@ def test_wrong_places_are_refused(tmp_path: Path) -> None:
     ledger = Ledger(dest)
     with refused(UsageError, 2, "no directory of markers", "nothing-here"):
         ledger.import_markers(tmp_path / "nothing-here", source, **HERE)
+    with refused(RefusedError, 2, "the directory of markers", "lies in the source"):
+        ledger.import_markers(mark(source / "m", (source / "a", 0, 1)), source, **HERE)
     for place in (dest, dest / "m", tmp_path, source, source / "m"):
         with refused(RefusedError, 2):
             ledger.export_markers(place, source=source, spark=LocalRunner())

@@ -66,7 +66,8 @@ def check_there(log: Log, head: PlanHead, number: int, committed: Committed) -> 
     said = asked(committed)
     if said == (number, token_of(head)) or isinstance(log.refresh().outcome(head.job), Commit):
         return  # others may have committed it in the ledger meanwhile, and more after it
+    shown = f"({said[0]}, {said[1]!r})" if said[1] else "None"
     raise QuireError(
-        f"the claim's block has ended, and the database does not hold its token: committed() gave {quoted(said)}, and expected was "
-        f"{(number, token_of(head))}. Store c.commit_number and c.commit_token in the transaction that writes the rows. {AGAIN}"
+        f"the claim's block has ended, and the database does not hold its token. committed() gave {scrub(shown, 120)}, and expected was "
+        f"({number}, {token_of(head)!r}). Store c.commit_number and c.commit_token in the transaction that writes the rows. {AGAIN}"
     )

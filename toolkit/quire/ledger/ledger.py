@@ -475,6 +475,12 @@ def _check_taken(found: list[Location]) -> None:
         )
     if part is not None:
         raise QuireError(f"{part.document} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
+    mark = next((x for x in found if x.state == "mark" and x.length), None)
+    if mark is not None:
+        raise QuireError(
+            f"{mark.document} is not here from byte {mark.start:,} to {mark.start + mark.length:,}: the ledger marks that as done "
+            f"elsewhere. Read it at its source."
+        )
 
 
 def _check_whole(found: list[Location]) -> None:

@@ -20,7 +20,7 @@ from quire.engine.loop import Again, again
 from quire.engine.maintenance import Maintenance, carry_out, limit_of, repeat
 from quire.engine.report import Report
 from quire.engine.request import Request
-from quire.errors import QuireError, UsageError, quoted
+from quire.errors import QuireError, UsageError, about, choose, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import compact
 from quire.ledger.expire import ExpireReport, expire, swept
@@ -130,8 +130,9 @@ class Wanted:
             raise UsageError(f"small_share takes small files by data files, such as 0.1, and not {quoted(small_share)}")
         target = 0 if target_size is None else parse_target(target_size)
         order = () if sort_by is None else sorting.sorting(sort_by, target).columns
-        table = dataclasses.replace(OfTable.of(log_ratio, small_files, grace, keep, None), younger=True)
-        return cls(small_files, float(small_share), target, order, seconds(grace, "grace"), limit_of(time_limit), table)
+        span = seconds(grace, "grace")
+        table = dataclasses.replace(OfTable.of(log_ratio, small_files, span, keep, None), younger=True)
+        return cls(small_files, float(small_share), target, order, span, limit_of(time_limit), table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,9 +250,14 @@ class Upkeep:
         """The settings of `maintain=`: True, False, or a few; left out it is True of a loop."""
         if maintain is None or isinstance(maintain, bool):
             return Wanted() if (loops if maintain is None else maintain) else None
-        if not isinstance(maintain, Mapping) or not set(maintain) <= set(SETTINGS):
-            raise UsageError(f"maintain takes True, False, or a mapping with some of {', '.join(SETTINGS)}, and not {quoted(maintain)}.")
-        return Wanted.of(**maintain)
+        with about("maintain"):
+            if not isinstance(maintain, Mapping):
+                raise UsageError(
+                    f"maintain takes True, False, or a mapping with some of {', '.join(SETTINGS)}, and not {quoted(maintain)}."
+                )
+            for key in maintain:
+                choose(key, SETTINGS, "key of maintain")
+            return Wanted.of(**maintain)
 
     def beside(self, wanted: Wanted, request: Request, runner: Runner, bars: Progress) -> Beside:
         """The work after each run."""

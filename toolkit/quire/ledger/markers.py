@@ -26,7 +26,7 @@ from quire.commit.entries import CLAIM, UNSAID, Spec
 from quire.commit.log import Log
 from quire.coverage.finished import PURGED, PURGING
 from quire.coverage.fold import Fold, fold
-from quire.errors import QuireError, RefusedError, StorageError, UsageError, printable, quoted, scrub
+from quire.errors import QuireError, RefusedError, StorageError, UsageError, encodable, printable, quoted, scrub
 from quire.ledger.identifiers import PARSERS, identifier, key_of, place_of
 from quire.ledger.job import Change, Changed, Dest, PlannedChange
 from quire.ledger.own_markers import SIZE, is_own, token
@@ -37,7 +37,7 @@ from quire.planning.pieces import Piece, pieces, ranges
 from quire.sources.files import Root, Selection, among, located
 from quire.sources.identity import identified
 from quire.spark.runner import Failure, Runner
-from quire.storage import Entry, Seeking, Store, Trouble, below, connect, normalise, remove_all, remove_version
+from quire.storage import Entry, Seeking, Store, Trouble, below, connect, is_safe, normalise, remove_all, remove_version
 
 ASKING = 32  # requests at once
 ROWS = 200_000  # in a task
@@ -252,12 +252,17 @@ def _meant(parse: Parse, name: str) -> tuple[str, int, int]:
 
 def _source(job: Importing, path: str) -> tuple[int, str] | None:
     """In which of the sources a file lies, and its key there; `path` from the root of its file system on, or a URL."""
-    at, path = place_of(normalise(path)) if "://" in path else ("", path)
+    try:
+        at, path = place_of(normalise(path)) if "://" in path else ("", path)
+    except UsageError:  # a URL of no store
+        return None
     for i, root in enumerate(job.roots):
         place, folder = place_of(root.url)
         for there, known in ((folder, folder), *((a, b) for a, b in job.also if b == folder)):
             if at in ("", place) and below(path, there) and path != there:
                 inside = path[len(there.rstrip("/")) :]
+                if not (is_safe(inside[1:]) and encodable(inside)):  # a name of no file
+                    return None
                 if root.wanted == ("",) or _SELECTION.chooser(root).match(inside[1:]):
                     return i, key_of(place, known.rstrip("/") + inside)
     return None

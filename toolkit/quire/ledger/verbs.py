@@ -413,5 +413,5 @@ def _of_markers(directory: str | os.PathLike[str], options: Any, dest: str, root
         found = files.Root(canonical(directory, options), options=options)
         if found.store().is_folder(names.LOG) or below(found.url, dest) or below(dest, found.url):
             raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
-        files.apart(roots, found.url, options)
+        files.apart(roots, found.url, options, "directory of markers")
     return found

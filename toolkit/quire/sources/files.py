@@ -326,12 +326,12 @@ def places(urls: Iterable[str], most: int = 3) -> str:
     return ", ".join(shown[:most]) + (f" and {len(shown) - most:,} more" if len(shown) > most else "")
 
 
-def apart(found: Iterable[Root], dest: str, options: Options = None) -> None:
+def apart(found: Iterable[Root], dest: str, options: Options = None, what: str = "destination") -> None:
     """Refuse a destination inside a source or the reverse, however they are spelled: output would be read as input."""
     for root in found:
         if overlap(dest, options, root.url, root.options):
             raise RefusedError(
-                f"the destination {plain(dest)} lies in the source {root.url}: its files would be read as input. Choose a place outside."
+                f"the {what} {plain(dest)} lies in the source {root.url}: its files would be read as input. Choose a place outside."
             )
         if overlap(root.url, root.options, dest, options):
-            raise RefusedError(f"the source {root.url} lies in the destination {plain(dest)}: choose a destination outside of it.")
+            raise RefusedError(f"the source {root.url} lies in the {what} {plain(dest)}: choose another {what}, outside of it.")
