@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gathering import refused
 from quire.errors import RefusedError, UsageError
 from quire.table.format.keys import NULL, partition_paths, record_keys
 
@@ -56,6 +59,49 @@ def test_a_row_without_a_key_is_refused(values: list[Any]) -> None:
     for fields in (["id"], ["id", "other"]):
         with pytest.raises(RefusedError, match=rf"^1 of 2 rows have no record key in {', '.join(fields)}\."):
             record_keys(rows, fields)
+
+
+ALIKE = [
+    ({"k1": ["a,k2:b"], "k2": ["c"]}, {"k1": ["a"], "k2": ["b,k2:c"]}, ",k2:"),
+    ({"k1": ["__null__"], "k2": ["c"]}, {"k1": pa.array([None], pa.string()), "k2": ["c"]}, "__null__"),
+    ({"k1": ["c"], "k2": ["__empty__"]}, {"k1": ["c"], "k2": [""]}, "__empty__"),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "sign"), ALIKE)
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_a_part_with_which_two_keys_would_be_one_is_refused(one: Any, other: Any, sign: str, kind: pa.DataType) -> None:
+    """The later row would take the other's place. Rows that a table holds already are read as they are."""
+    fields = ["k1", "k2"]
+    rows, others = (pa.table({name: pa.array(values, pa.string()).cast(kind) for name, values in each.items()}) for each in (one, other))
+    assert record_keys(rows, fields, stored=True) == record_keys(others, fields)
+    bad = next(repr(values[0]) for values in one.values() if sign in str(values[0]))
+    with refused(RefusedError, 2, f"1 of 1 rows have {sign!r} in 'k", f"such as {bad}", "Write these values otherwise"):
+        record_keys(rows, fields)
+    assert record_keys(rows, ["k1"]).to_pylist() == one["k1"]  # the text of a single field is its own
+
+
+def test_no_two_keys_of_several_fields_have_one_text() -> None:
+    """All keys of what is left of parts that look like heads, and like signs."""
+    fields, tokens = ["k1", "k2", "k3"], ["", "a", ",k2", ":", ",k2:", ",k3:", "__null__", "__empty__"]
+    every = [None, *dict.fromkeys(map("".join, product(tokens, repeat=2)))]
+
+    def taken(field: str, part: str | None) -> bool:
+        with suppress(RefusedError):
+            return bool(record_keys(pa.table({f: pa.array([part if f == field else "x"], pa.string()) for f in fields}), fields))
+        return False
+
+    def texts(parts: list[list[str | None]]) -> list[str]:
+        columns = zip(*(row for row in product(*parts) if any(row)), strict=True)
+        found: list[str] = record_keys(
+            pa.table({f: pa.array(column, pa.string()) for f, column in zip(fields, columns, strict=True)}), fields, stored=True
+        ).to_pylist()
+        return found
+
+    left = texts([[part for part in every if taken(field, part)] for field in fields])
+    assert len(set(left)) == len(left) > 50_000
+    everything = texts([every] * 3)
+    assert len(set(everything)) < len(everything)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class Merging:
 
     def keys(self, rows: pa.RecordBatch | pa.Table) -> Any:
         """The key of each row."""
-        return keys.record_keys(rows, [f.name for f in self.key]) if self.key else rows.column(KEY)
+        return keys.record_keys(rows, [f.name for f in self.key], stored=True) if self.key else rows.column(KEY)
 
 
 def merging_of(has: TableConfig, line: Timeline, rows: pa.Schema, url: str) -> Merging:

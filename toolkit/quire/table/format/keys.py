@@ -5,6 +5,9 @@ Source: `KeyGenUtils`, `SimpleKeyGenerator`, `ComplexKeyGenerator` and `Partitio
 A key of one field is its value as text; of several it is `id:2,name:Bob`, with `__null__` and `__empty__` where some of them say nothing.
 A date is `2026-11-22`, a timestamp the microseconds since 1970, a decimal all the digits of its scale. Fractions have no text: it would
 differ between versions of Java.
+
+The text of several fields escapes nothing, so two different keys could have one, and the later row would take the other's place. Parts that
+make this possible are refused, unless a table holds their rows already.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.errors import RefusedError, UsageError
+from quire.errors import RefusedError, UsageError, quoted
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 LONGEST = 255  # bytes of a directory's name, on every file system that we know
@@ -27,8 +30,13 @@ _ENCODED = r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]"
 _of = pa.types
 
 
-def record_keys(rows: pa.RecordBatch | pa.Table, fields: Sequence[str], *, named: bool | None = None) -> pa.Array:
-    """A string for each row; RefusedError where one says nothing. `named`: with the fields' names, which else several fields have alone."""
+def record_keys(
+    rows: pa.RecordBatch | pa.Table, fields: Sequence[str], *, named: bool | None = None, stored: bool = False
+) -> pa.Array:  # fmt: skip
+    """A string for each row; RefusedError where one says nothing, or could be that of another key as well.
+
+    `named`: with the fields' names, which else several fields have alone. `stored`: a table holds these rows, whoever wrote them.
+    """
     if not fields:
         raise UsageError("a table needs a field for its record key: give key=")
     if not (named if named is not None else len(fields) > 1):
@@ -40,13 +48,32 @@ def record_keys(rows: pa.RecordBatch | pa.Table, fields: Sequence[str], *, named
     texts = [_text(rows, field, "record key") for field in fields]
     blank = pa.scalar(True)
     parts: list[Any] = []
-    for field, text in zip(fields, texts, strict=True):
+    for at, (field, text) in enumerate(zip(fields, texts, strict=True)):
+        if len(fields) > 1 and not stored and _is_text(rows.schema.field(field).type):
+            _refuse_ambiguous(rows, fields, at, text)
         blank = pc.and_(blank, pc.fill_null(pc.equal(text, ""), True))
         said = pc.if_else(pc.equal(text, ""), _EMPTY_PART, text)
         parts += [f"{',' if parts else ''}{field}:", pc.fill_null(said, _NULL_PART)]
     if pc.any(blank).as_py():
         raise _refused(rows, fields, blank, "no record key", "Its fields must not all be null or empty: give one, or filter these rows out")
     return pc.binary_join_element_wise(*parts, "")
+
+
+def _refuse_ambiguous(rows: Any, fields: Sequence[str], at: int, text: pa.Array) -> None:
+    """RefusedError for a part that reads as one that says nothing, or in which the next part seems to begin.
+
+    No other part makes two keys alike: of the first two that differ the longer one holds the next field's head where the shorter one ends,
+    as a field's name has no comma, so that heads do not overlap.
+    """
+    checks = [(sign, pc.equal(text, sign)) for sign in (_NULL_PART, _EMPTY_PART)]
+    checks += [(head, pc.match_substring(text, head)) for head in (f",{name}:" for name in fields[at + 1 : at + 2])]
+    for said, which in checks:
+        if pc.any(which).as_py():
+            raise RefusedError(
+                f"{pc.sum(which).as_py():,} of {rows.num_rows:,} rows have {said[:80]!r} in {fields[at]!r}, such as "
+                f"{quoted(text.filter(which)[0].as_py(), 80)}: a record key of {', '.join(fields)[:200]} with it could be that of another "
+                "row as well. Write these values otherwise, or filter these rows out."
+            )
 
 
 def partition_paths(rows: pa.RecordBatch | pa.Table, fields: Sequence[str], *, hive_style: bool, url_encode: bool) -> pa.DictionaryArray:
@@ -109,14 +136,16 @@ def _text(rows: pa.RecordBatch | pa.Table, field: str, use: str) -> pa.Array:
         column, kind = column.dictionary_decode(), kind.value_type
     if _of.is_timestamp(kind) and kind.tz is not None:
         return column.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()).cast(pa.string())
-    if (
-        _of.is_string(kind) or _of.is_large_string(kind) or str(kind) == "string_view" or _of.is_integer(kind) or _of.is_boolean(kind)
-        or _of.is_date32(kind) or _of.is_decimal(kind)
-    ):  # fmt: skip
+    if _is_text(kind) or _of.is_integer(kind) or _of.is_boolean(kind) or _of.is_date32(kind) or _of.is_decimal(kind):
         return column.cast(pa.string())
     raise UsageError(
         f"the column {field!r} is {str(kind)[:200]}, and a {use} is made of text, whole numbers, dates and the like: name another"
     )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if _of.is_dictionary(kind) else kind
+    return bool(_of.is_string(kind) or _of.is_large_string(kind) or str(kind) == "string_view")
 
 
 def _refused(rows: Any, fields: Sequence[str], which: Any, what: str, todo: str) -> RefusedError:
