@@ -100,7 +100,7 @@ def test_a_row_that_passes_is_never_passed_over(case: tuple[list[Any], Filter]) 
     kind = pa.timestamp("us", "UTC") if any(isinstance(v, dt.datetime) for v in rows) else None
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"c": pa.array(rows, kind)}), sink)
-    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata.row_group(0))
+    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata, 0)
     if any(passes(one, value) for value in rows):
         assert may_hold([found], known.get), "by the statistics of a row group"
     for value in rows:  # as the value of a directory
@@ -140,7 +140,7 @@ def test_times_finer_than_spark_has_them_are_not_looked_at() -> None:
     """Their greatest value would be cut to a microsecond, and so be less than it is."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"c": pa.array([1_000_000_001], pa.timestamp("ns", "UTC"))}), sink)
-    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata.row_group(0))
+    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata, 0)
     found = condition(GreaterThan(("c",), dt.datetime.fromtimestamp(1, dt.UTC)))
     assert found
     assert may_hold([found], known.get)
@@ -152,7 +152,7 @@ def test_times_finer_than_spark_has_them_are_not_looked_at() -> None:
 def test_what_is_not_a_number_is_the_largest_to_spark_and_no_statistics_know_it(one: Filter) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"c": [-1.5, float("nan")]}), sink)
-    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata.row_group(0))
+    known = bounds_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata, 0)
     found = condition(one)
     assert found
     assert passes(one, float("nan"))

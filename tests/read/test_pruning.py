@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, LessThan
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThan, IsNull, LessThan
 
 import quire
 from gathering import gather, write
@@ -131,6 +132,19 @@ def test_a_filter_on_one_of_100_directories_reads_one_percent(
     if format == "parquet":
         assert 0 < read_bytes[ending] <= 1.05 * sum(sizes) / 100
     assert [Path(piece.name).parent.name for part in found.partitions() for piece in part.pieces] == ["dt=2026-02-20"]  # type: ignore[attr-defined]
+
+
+def test_a_column_with_a_dot_in_its_name_is_not_pruned_by_a_field_of_a_struct(tmp_path: Path) -> None:
+    """In Parquet the paths of both read alike; each order of the two, as the later statistics replaced the earlier ones."""
+    columns = {"a.b": pa.array([5, None]), "a": pa.array([{"b": 100}, {"b": 101}])}
+    for names in (["a.b", "a"], ["a", "a.b"]):
+        source = write(tmp_path / names[0] / "in", {})
+        pq.write_table(pa.table({name: columns[name] for name in names}), source / "x.parquet")
+        gather(source, tmp_path / names[0] / "out", transform="parquet")
+        for one in (EqualTo(("a.b",), 5), IsNull(("a.b",)), LessThan(("a.b",), 6)):
+            assert everything(reader(tmp_path / names[0] / "out", one)).num_rows == 2
+        assert everything(reader(tmp_path / names[0] / "out", EqualTo(("a.b",), 100))).num_rows == 0, "its own statistics count"
+        assert everything(reader(tmp_path / names[0] / "out", EqualTo(("a", "b"), 5))).num_rows == 2, "of fields nothing is known"
 
 
 def test_row_groups_and_columns_that_are_not_needed_are_not_read(

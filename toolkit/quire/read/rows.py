@@ -79,7 +79,9 @@ class Reading:
         there = [name for name in self.columns.names if name in file.schema_arrow.names]
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
-            if not group.num_rows or not piece.start <= _begin(group) < piece.end or not may_hold(self.filters, _bounds(group).get):
+            if not group.num_rows or not piece.start <= _begin(group) < piece.end:
+                continue
+            if not may_hold(self.filters, _bounds(file.metadata, number).get):
                 continue
             if there:
                 batches: Iterable[pa.RecordBatch] = file.read_row_group(number, there).to_batches()
@@ -145,15 +147,19 @@ def _begin(group: Any) -> int:
     return int(first.dictionary_page_offset or first.data_page_offset) if group.num_columns else 0
 
 
-def _bounds(group: Any) -> dict[str, Bounds]:
-    """The statistics of each column; nested ones are called otherwise than any column of a filter."""
+def _bounds(metadata: Any, number: int) -> dict[str, Bounds]:
+    """The statistics of each column of a row group, which lies in no other one: the path of `b` in `a` reads as a column `a.b` does."""
     found = dict[str, Bounds]()
-    for chunk in (group.column(i) for i in range(group.num_columns)):
+    group = metadata.row_group(number)
+    for i in range(group.num_columns):
+        chunk, column = group.column(i), metadata.schema.column(i)
+        if column.name != column.path or column.max_repetition_level:
+            continue  # a path is longer than its last name where anything lies around it
         if chunk.is_stats_set and (said := chunk.statistics) is not None:
             known = said.has_null_count
             least, most = (said.min, said.max) if said.has_min_max else (None, None)
             nulls = said.null_count
-            found[chunk.path_in_schema] = Bounds(least, most, nulls=not known or nulls > 0, others=not known or nulls < group.num_rows)
+            found[column.name] = Bounds(least, most, nulls=not known or nulls > 0, others=not known or nulls < group.num_rows)
     return found
 
 
