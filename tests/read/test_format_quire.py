@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 import quire
 from gathering import documents, gather, refused, write
 from quire.errors import UsageError
 from quire.read import first_rows, options
+from quire.read.source import DataSource
 from quire.sources.splits import FileInfo
 from quire.spark.session import PUSHDOWN
 from quire.storage import connect
@@ -139,6 +141,14 @@ def test_a_wrong_option_is_one_line(tmp_path: Path, spark: SparkSession, given: 
     gather(write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out")
     with pytest.raises(Exception, match=rf"quire\.errors\.UsageError: [^\n]*{said}"):
         door(spark, tmp_path / "out", **given)
+
+
+@pytest.mark.parametrize("given", [{"startingVersion": "0"}, {"maxCommitsPerTrigger": "x"}, {"MAXBYTESPERTRIGGER": "1"}, {"changes": "?"}])
+def test_an_option_of_a_stream_is_refused_and_not_passed_over(tmp_path: Path, given: dict[str, str]) -> None:
+    gather(write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out")
+    source = DataSource(CaseInsensitiveDict({"path": str(tmp_path / "out"), **given}))
+    with refused(UsageError, 2, "is an option of spark.readStream", "leave it out"):
+        source.reader(source.schema())  # type: ignore[arg-type]  # a StructType
 
 
 def test_a_table_is_refused_with_what_to_call(tmp_path: Path, spark: SparkSession) -> None:

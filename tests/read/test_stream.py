@@ -188,6 +188,8 @@ def test_a_commit_that_has_expired_is_one_line(tmp_path: Path) -> None:
         ({"maxBytesPerTrigger": "many"}, UsageError, ["maxBytesPerTrigger", "many"]),
         ({"changes": "ignore"}, UsageError, ["changes", "refuse, skip, again"]),
         ({"version": 2}, UsageError, ["startingVersion"]),
+        ({"pushdown": "true"}, UsageError, ["pushdown is an option of spark.read", "leave it out"]),
+        ({"pushdown": "maybe"}, UsageError, ["pushdown is an option of spark.read"]),
     ],
 )
 def test_a_wrong_option_is_one_line(tmp_path: Path, given: dict[str, Any], kind: type[QuireError], words: list[str]) -> None:

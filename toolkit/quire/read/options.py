@@ -25,6 +25,22 @@ def check(options: Mapping[str, str], names: Sequence[str] = (*READ, *STREAM)) -
             choose(name, known.values(), "option", " Those of the store are called storage.NAME, or secret.NAME for a variable's name.")
 
 
+def refuse_of_streams(options: Mapping[str, str]) -> None:
+    """UsageError for a batch with an option of a stream, which would be passed over."""
+    if found := next((name for name in STREAM if name in options), None):
+        raise UsageError(
+            f"{found} is an option of spark.readStream, and spark.read gives the rows of one version, which version names: leave it out."
+        )
+
+
+def refuse_of_batches(options: Mapping[str, str]) -> None:
+    """UsageError for a stream with an option of a batch, likewise."""
+    if "version" in options:
+        raise UsageError("a stream has no version: startingVersion says where it begins, and quire.read reads one version.")
+    if "pushdown" in options:
+        raise UsageError("pushdown is an option of spark.read, and a stream gives all rows of its commits: leave it out.")
+
+
 def place(options: Mapping[str, str], example: str = 'spark.read.format("quire").load("/data/out")') -> str:
     """The URL of the destination."""
     if found := options.get("path"):

@@ -106,6 +106,7 @@ class DataSource(datasource.DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
+        options.refuse_of_streams(self.options)
         held = self._content()
         kind = PruningReader if options.flag(self.options, "pushdown") else BatchReader
         return kind(held, self._reading(held, schema))

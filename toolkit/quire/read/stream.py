@@ -52,8 +52,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
     """The commits of a destination, one after the other."""
 
     def __init__(self, held: Content, reading: Reading, given: Mapping[str, str]) -> None:
-        if "version" in given:
-            raise UsageError("a stream has no version: startingVersion says where it begins, and quire.read reads one version.")
+        options.refuse_of_batches(given)
         self.reading, self.spec, self.columns = reading, held.spec, held.columns()[0]
         self.named = reading.columns.names if "columns" in given else None
         self.commits = options.number(given, "maxCommitsPerTrigger", 1)
