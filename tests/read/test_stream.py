@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import quire
 from gathering import gather, refused, write
 from quire.commit import protocol
+from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.read.source import DataSource
 from quire.read.stream import StreamReader
@@ -196,6 +197,61 @@ def test_a_wrong_option_is_one_line(tmp_path: Path, given: dict[str, Any], kind:
     commits(tmp_path / "out", tmp_path / "in", 1)
     with refused(kind, 2, *words):
         reader(tmp_path / "out", **given)
+
+
+def test_planning_looks_at_each_commit_some_times_however_far_the_stream_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch looked at all commits that were left, and each commit at all up to the last expiry: the square of their number."""
+    n = 10
+    brought = commits(tmp_path / "out", tmp_path / "in", n)
+    quire.Ledger(tmp_path / "out").expire()
+    looks = Counter[str]()
+
+    def counted(whole: Any) -> Any:
+        def look(self: Log, *args: Any, **options: Any) -> Any:
+            looks[whole.__name__] += 1
+            return whole(self, *args, **options)
+
+        return look
+
+    for name in ("in_effect", "decided", "commits"):
+        monkeypatch.setattr(Log, name, counted(getattr(Log, name)))
+    for limits in ({"maxCommitsPerTrigger": 1}, {"maxBytesPerTrigger": "1 B"}, {}):
+        found = reader(tmp_path / "out", startingVersion=0, **limits)
+        at, taken = found.initialOffset(), list[Counter[bytes]]()
+        looks.clear()
+        while (end := found.latestOffset(at, found.getDefaultReadLimit())) != at:
+            taken.append(rows(found, at, end))
+            at = end
+        assert taken == (brought if limits else [sum(brought, Counter())])
+        assert looks["decided"] <= 3 * n, "of each one in latestOffset, one more where its bytes are too many, and one in partitions"
+        assert looks["in_effect"] <= 4 * n, "and one for what has expired"
+        assert looks["commits"] <= 3
+
+
+def test_a_batch_before_a_commit_that_takes_rows_back_comes_first(tmp_path: Path) -> None:
+    brought = commits(tmp_path / "out", tmp_path / "in", 2)
+    write(tmp_path / "in", {"r0/f0": b"anew!\n"})
+    gather(tmp_path / "in", tmp_path / "out", on_change="reprocess")
+    found = reader(tmp_path / "out", startingVersion=0, maxCommitsPerTrigger=1)
+    first = found.latestOffset(found.initialOffset(), found.getDefaultReadLimit())
+    second = found.latestOffset(first, found.getDefaultReadLimit())
+    assert [rows(found, found.initialOffset(), first), rows(found, first, second)] == brought
+    with refused(RefusedError, 2, "takes back rows"):
+        found.latestOffset(second, found.getDefaultReadLimit())
+
+
+def test_a_stream_that_runs_sees_that_commits_expire_which_it_has_not_read(tmp_path: Path) -> None:
+    brought = commits(tmp_path / "out", tmp_path / "in", 3)
+    found = reader(tmp_path / "out", startingVersion=0, maxCommitsPerTrigger=1)
+    start = found.initialOffset()
+    first = found.latestOffset(start, found.getDefaultReadLimit())
+    assert rows(found, start, first) == brought[0]
+    quire.Ledger(tmp_path / "out").compact(spark=LOCAL)
+    quire.Ledger(tmp_path / "out").expire()
+    second = found.latestOffset(first, found.getDefaultReadLimit())
+    for batch, number in (((first, second), 3), ((start, first), 1)):
+        with refused(UsageError, 2, f"the rows of commit {number}", "have expired"):
+            found.partitions(*batch)
 
 
 def test_another_destination_of_that_name_is_one_line(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ is a word, so that the first batch stays the same if it has to be made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from quire.commit.entries import Commit, Published, Task
@@ -61,6 +62,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         self.begin = self._begin(given, held.version)
         self.target: int | None = None  # of a query that takes what is there now, and ends
         self._log: Log | None = None
+        self._superseded: tuple[int, int, Mapping[str, int]] | None = None
 
     @staticmethod
     def _begin(given: Mapping[str, str], tip: int) -> int | str:
@@ -74,7 +76,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         return max(0, first - 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_log": None}
+        return {**vars(self), "_log": None, "_superseded": None}
 
     @property
     def log(self) -> Log:
@@ -117,11 +119,9 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
                 f"the log of {self.reading.url} ends at {self.log.tip}, and this stream has read up to {start['version']}: it was another "
                 "destination. Begin with a new checkpointLocation."
             )
-        found = [one for one in self._arrivals(start["version"], until) if one.tasks]
-        if not found:
-            return start
-        sizes = [one.size for one in found]
-        return {"version": found[self._fitting(sizes) - 1 if bounded else -1].version}
+        found = ((one.version, one.size) for one in self._arrivals(start["version"], until) if one.tasks)
+        taken = [*self._fitting(found)] if bounded else [version for version, _ in found]
+        return {"version": taken[-1]} if taken else start
 
     def _through_snapshot(self, version: int, done: int, bounded: bool) -> Offset:
         if not bounded:
@@ -130,19 +130,17 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         for piece in pieces(self._at(version)):
             if piece.number > done:
                 sizes[piece.number] = sizes.get(piece.number, 0) + piece.size
-        numbers = sorted(sizes)
-        n = self._fitting([sizes[number] for number in numbers])
-        return {"version": version} if n == len(numbers) else {"version": version, "commit": numbers[n - 1]}
+        taken = [*self._fitting(sorted(sizes.items()))]
+        return {"version": version} if len(taken) == len(sizes) else {"version": version, "commit": taken[-1]}
 
-    def _fitting(self, sizes: Sequence[int]) -> int:
-        """How many commits a batch takes: one, however large it is."""
-        n = total = 0
-        for size in sizes[: self.commits or EVERYTHING]:
+    def _fitting(self, sizes: Iterable[tuple[int, int]]) -> Iterator[int]:
+        """The commits that a batch takes, of such with their bytes: one, however large it is. It asks for no more than it needs."""
+        total = 0
+        for n, (commit, size) in enumerate(islice(sizes, self.commits)):
             total += size
             if n and self.bytes and total > self.bytes:
-                break
-            n += 1
-        return n
+                return
+            yield commit
 
     def _check_columns(self) -> None:
         """RefusedError where columns have grown since the stream began: it would leave out what new ones hold, and say nothing."""
@@ -171,10 +169,11 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         if version > self.log.tip:
             self.log.refresh()
         tasks = list[datasource.InputPartition]()
-        for one in self._arrivals(start["version"], version):
-            if one.tasks:
-                self._check_there(one)
-                tasks += [replace(part, version=one.version, folded=ONCE) for part in together(self._pieces(one))]
+        arrivals = [one for one in self._arrivals(start["version"], version) if one.tasks]
+        gone = self._gone(min(one.number for one in arrivals)) if arrivals else {}
+        for one in arrivals:
+            self._check_there(one, gone)
+            tasks += [replace(part, version=one.version, folded=ONCE) for part in together(self._pieces(one))]
         return tasks
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -216,16 +215,27 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
                 found.append(Piece(f"{task.folder}/", size, one.number, source=source))
         return found
 
-    def _check_there(self, one: Arrival) -> None:
-        """UsageError where data files of a commit were superseded since, and have expired."""
+    def _gone(self, after: int) -> Mapping[str, int]:
+        """The data files that commits after this one have superseded, and that have expired, each with the last of these commits.
+
+        A stream that is far behind asks for them at each batch, and all commits since are looked at once, until more expires.
+        """
         expired = self.log.expired()
-        if expired <= one.version:
-            return
-        names = {file.name for task in one.tasks for file in task.data_files}
-        for _, commit in self.log.commits(one.number, expired):
-            if any(names.intersection(task.coverage.removes) for task in self.log.in_effect(commit, expired, reader=True)):
-                raise UsageError(
-                    f"the rows of commit {one.number} of {self.reading.url} have expired: their data files were superseded. Begin anew, "
-                    "without startingVersion and with a new checkpointLocation: a stream starts with the rows of now. keep_versions keeps "
-                    "superseded files for streams that are behind."
-                )
+        if self._superseded is None or self._superseded[0] != expired or self._superseded[1] > after:
+            found = {
+                name: number
+                for number, commit in self.log.commits(after, expired)
+                for task in self.log.in_effect(commit, expired, reader=True)
+                for name in task.coverage.removes
+            }
+            self._superseded = expired, after, found
+        return self._superseded[2]
+
+    def _check_there(self, one: Arrival, gone: Mapping[str, int]) -> None:
+        """UsageError where data files of a commit were superseded since, and have expired."""
+        if any(gone.get(file.name, 0) > one.number for task in one.tasks for file in task.data_files):
+            raise UsageError(
+                f"the rows of commit {one.number} of {self.reading.url} have expired: their data files were superseded. Begin anew, "
+                "without startingVersion and with a new checkpointLocation: a stream starts with the rows of now. keep_versions keeps "
+                "superseded files for streams that are behind."
+            )
