@@ -216,13 +216,45 @@ def test_schemas_are_told_with_the_patterns_that_take_one_alone(tmp_path: Path) 
     source = write(tmp_path / "in", files)
     rows = [*quire.sniff(source).schemas().itertuples()]
     assert [(row.transform, row.files, row.include) for row in rows] == [
-        ("parquet", 3, "orders/**"),
-        ("csv", 2, "csv*"),
-        ("csv", 1, "people*"),
+        ("parquet", 3, ["orders/**"]),
+        ("csv", 2, ["csv*"]),
+        ("csv", 1, ["people*"]),
     ]
     assert rows[0].name.count("-") >= 1
     assert rows[2].columns == "`first` string, `last` string"
     for row in rows:
-        assert gather(source, tmp_path / row.include.strip("*/"), transform=row.transform, include=row.include).files == row.files
+        assert gather(source, tmp_path / row.include[0].strip("*/"), transform=row.transform, include=row.include).files == row.files
     mixed = write(tmp_path / "mixed", {"1.csv": CSV, "2.csv": b"first,last\na,b\n"})
     assert [*quire.sniff(mixed).schemas()["include"]] == ["", ""]
+    with refused(UsageError, 2, "include takes globs"):  # and not all files, as an empty list would
+        gather(mixed, tmp_path / "none", transform="csv", include="")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "patterns"),
+    [
+        (["order1", "order2"], ["orders1"], [["order[0-9]*"], ["orders*"]]),
+        (["run[1]/a"], ["run1/a"], [["run[[]1]/**"], ["run1/**"]]),
+        (["a*/x", "site a/x"], ["ab/x", "site/x"], [["a[*]/**", "site a/**"], ["ab/**", "site/**"]]),
+        (["a,b/x"], ["b/x"], [["a,b/**"], ["b/**"]]),
+        (["x/order1"], ["orders/order1"], [["x/**"], ["orders/**"]]),
+        (["x/order1", "order2"], ["x/orders1"], [["order[0-9]*"], ["orders*"]]),
+        (["a?1"], ["ab1"], ["", ["ab*"]]),
+        (["top1"], ["below/top1"], ["", ["below/**"]]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_patterns_take_the_files_of_one_schema_and_no_others(tmp_path: Path, one: list[str], other: list[str], patterns: Any) -> None:
+    """They are what a call takes: characters that mean others in a glob, blanks, and beginnings of other names among them."""
+    source = write(tmp_path / "in", {})
+    for names, column in ((one, "a"), (other, "b")):
+        for name in names:
+            write(source, {f"{name}.parquet": b""})
+            pq.write_table(pa.table({column: [1]}), source / f"{name}.parquet")
+    rows = sorted(quire.sniff(source).schemas().itertuples(), key=lambda row: str(row.columns))
+    assert [row.include for row in rows] == patterns
+    for row in rows:
+        if row.include:
+            report = gather(source, tmp_path / row.columns[1], transform="parquet", include=row.include)
+            assert report.files == row.files
+            assert pq.read_schema(next((tmp_path / row.columns[1]).glob("*.parquet"))).names == [row.columns[1]]

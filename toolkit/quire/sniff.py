@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -80,7 +80,8 @@ class Sniffed:
         """One row a schema of the files that name their columns, with the patterns of `include=` that take its files alone.
 
         Columns: name (of its destination with split_by_schema=True; "" of a transform that has none), transform, columns, files (of
-        those that were looked at), example, include ("": none is of its files alone).
+        those that were looked at), example, include (a list, as include= takes it, of patterns that match none of the other files that
+        were looked at; "", which include= refuses: there are none).
         """
         import pandas as pd
 
@@ -91,12 +92,24 @@ class Sniffed:
                 key = named(each.columns) if of_rows else schemas.text(pa.schema([(name, pa.string()) for name in each.columns.names]))
                 groups.setdefault((each.kind.transform, key), []).append(each)
         rows = [
-            (key if kind in columnar.NAMES else "", kind, schemas.text(_typed(files[0].columns)), len(files), files[0].path, " ".join(
-                _alone([file.path for file in files], [each.path for each in self.found if each not in files], self.sources)
-            ))
-            for (kind, key), files in sorted(groups.items(), key=lambda group: -len(group[1]))
+            (key if kind in columnar.NAMES else "", kind, schemas.text(_typed(held[0].columns)), len(held), held[0].path,
+             self._alone({each.path for each in held}) or "")
+            for (kind, key), held in sorted(groups.items(), key=lambda group: -len(group[1]))
         ]  # fmt: skip
         return pd.DataFrame(rows, columns=["name", "transform", "columns", "files", "example", "include"])
+
+    def _alone(self, wanted: Set[str]) -> list[str]:
+        """Patterns that match these of the files and none of the others: by directories, else by the beginnings of their names."""
+        mine, others = list[str](), list[str]()
+        for each in self.found:
+            (mine if each.path in wanted else others).append(_below(each.path, self.sources))
+        for part in (_folder, _beginning, _numbered):
+            found = sorted(set(map(part, mine)))
+            if len(found) <= PATTERNS and "" not in found:
+                taken = files.Selection(include=tuple(found)).chooser(files.Root(self.sources[0])).match
+                if all(map(taken, mine)) and not any(map(taken, others)):
+                    return found
+        return []
 
     @property
     def columns(self) -> str:
@@ -159,26 +172,28 @@ def _typed(columns: Any) -> pa.Schema:
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in columns])
 
 
-def _alone(mine: Sequence[str], others: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """Patterns that match these files and none of the others: by directories below the source, else by the beginnings of their names."""
-    for part in (lambda path: _folder(path, sources), _beginning):
-        here, there = ({part(path) for path in paths} for paths in (mine, others))
-        if len(here) <= PATTERNS and "" not in here and here.isdisjoint(there):
-            return sorted(here)
-    return []
+def _below(path: str, sources: Sequence[str]) -> str:
+    """The name of a file below the source that it is of."""
+    places = (f"{source.rstrip('/')}/" for source in sources)
+    return next(path[len(place) :] for place in places if path.startswith(place))
 
 
-def _folder(path: str, sources: Sequence[str]) -> str:
+def _folder(name: str) -> str:
     """The pattern of the first directory below the source; "" of a file without one."""
-    below = next((path[len(source) + 1 :] for source in sources if path.startswith(f"{source}/")), "")
-    first, slash, _ = below.partition("/")
-    return f"{first}/**" if slash and first else ""
+    first, slash, _ = name.partition("/")
+    return f"{files.literal(first)}/**" if slash and first else ""
 
 
-def _beginning(path: str) -> str:
+def _beginning(name: str) -> str:
     """The pattern of the letters that a file's name begins with, up to its first digit; "" of one without any."""
-    found = re.match(r"[^0-9*?\[]+", path.rpartition("/")[2])
+    found = re.match(r"[^0-9*?\[]+", name.rpartition("/")[2])
     return f"{found[0]}*" if found and "." not in found[0] else ""
+
+
+def _numbered(name: str) -> str:
+    """The same with a digit behind them, which `order1` has and `orders1` has not."""
+    found = re.match(r"([^0-9*?\[.]+)[0-9]", name.rpartition("/")[2])
+    return f"{found[1]}[0-9]*" if found else ""
 
 
 def _counted(found: tuple[Found, ...]) -> tuple[list[tuple[Kind, int]], dict[Kind, Found]]:
