@@ -13,7 +13,7 @@ from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.commit import protocol
-from quire.errors import FormatError, QuireError, UsageError
+from quire.errors import FormatError, QuireError, RefusedError, UsageError
 from quire.ledger import forget as forgetting
 from quire.read import first_rows, live
 from quire.storage import Unreadable, Vanished
@@ -132,6 +132,37 @@ def test_a_damaged_record_is_never_carried_over(tmp_path: Path) -> None:
     data[3] ^= 1
     (dest / name).write_bytes(data)
     check(source, dest)
+
+
+LATE = ["\U0010ffff", "\U0010ffffq", "\U0010ffff\U0010ffff", "\U0010ffffd/\U0010ffffe"]  # names after which hardly any other comes
+
+
+def test_a_directory_is_all_that_lies_below_it_and_nothing_beside(tmp_path: Path) -> None:
+    """Names begin with any character and have more behind it; `a0` is the first text behind all of them."""
+    source, dest = tmp_path / "in", tmp_path / "out"
+    below = [f"a/{name}" for name in ["1", *LATE]]
+    write(source, {name: name.encode() for name in [*below, "a0", "a!", "a.b", "a00"]})
+    gather(source, dest)
+    ledger = Ledger(dest)
+    assert {*ledger.rows(path=f"{source}/a/").table["path"]} == {f"file://{source}/{name}" for name in below}
+    with refused(RefusedError, 2, "holds files of the ledger"):
+        ledger.export_markers(source / "a", spark=LocalRunner())
+    assert ledger.forget(source / "a", reason="wrong", **HERE).files_out == len(below)
+    left = {Path(path).name for path in ledger.inspect.splits(spark=LocalRunner())["path"]}
+    assert left == {"a0", "a!", "a.b", "a00"}
+    assert ledger.export_markers(source / "a", spark=LocalRunner()).written == 4, "nothing of the ledger lies there any more"
+
+
+@pytest.mark.parametrize("piece", [{}, {"include": "[!0]*"}], ids=str)
+def test_files_that_have_gone_are_counted_whatever_they_are_called(tmp_path: Path, piece: dict[str, Any]) -> None:
+    source, dest = tmp_path / "in", tmp_path / "out"
+    write(source, {name: name.encode() for name in ["1", *LATE, *(f"a/{name}" for name in LATE)]})
+    write(tmp_path / "in0", {"x": b"beside"})
+    gather([source, tmp_path / "in0"], dest)
+    for name in [*LATE, *(f"a/{name}" for name in LATE)]:
+        (source / name).unlink()
+    report = gather(source, dest, **piece)
+    assert report.deleted == 2 * len(LATE) == len(Ledger(dest).inspect.deleted(source, spark=LocalRunner(), **piece))
 
 
 def test_forgetting_what_was_never_done_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gathering import gather, write
 from quire import Ledger, LocalRunner
 from quire.coverage import checkpoint, segments
+from quire.coverage.fold import after
 from quire.planning import deleted, stretches
 from quire.planning.stretches import Spans, Stretch
 
@@ -30,6 +31,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(source: Path, dest: Path, **how: Any) -> int:
     return len(Ledger(dest).inspect.deleted(source, spark=LocalRunner(), **how))
+
+
+def test_what_comes_after_a_beginning_comes_after_all_that_begins_so() -> None:
+    assert [after(text) for text in ("a/", "a", "a\U0010ffff", "\ud7ff", "a\uffff", "\U0010ffff", "")] == [
+        "a0", "b", "b", "\ue000", "a\U00010000", "", "",
+    ]  # fmt: skip
+    for text in ("file:///a/", "é\U0010ffff", "x\ud7ff"):
+        every = [text, f"{text}\U0010ffff", f"{text}\U0010ffff\U0010ffff/q", f"{text}\0", f"{text}/\U0010ffffq", f"{text}z"]
+        assert max(every) < after(text)
+        assert max(each.encode() for each in every) < after(text).encode()
+        assert not after(text).startswith(text)
 
 
 @pytest.mark.nth(6)

@@ -37,6 +37,14 @@ Get = Callable[[str], bytes]
 _LAST = "\U0010ffff"
 
 
+def after(text: str) -> str:
+    """The least text that comes after all that begin with this one: `a0` after what lies below `a/`. Names begin with any character, and
+    have more behind it. By code points, whose order UTF-8 keeps; "" where nothing comes after.
+    """
+    text = text.rstrip(_LAST)
+    return text[:-1] + ("\ue000" if text[-1] == "\ud7ff" else chr(ord(text[-1]) + 1)) if text else ""
+
+
 @dataclass(frozen=True)
 class Source:
     """A segment that counts, and the number of the commit that names it; or a piece of a checkpoint, and the checkpoint's version."""
@@ -95,6 +103,11 @@ class Fold:
             schema = pa.schema([segments.PIECE.field(c) for c in columns]).append(segments.PIECE.field("commit"))
             return schema.empty_table()
         return pa.concat_tables(tables)
+
+    def beginning(self, store: Store, columns: Sequence[str], text: str) -> pa.Table:
+        """The rows for all paths that begin with this text; `columns` has the path."""
+        rows = self.rows(store, columns, text, after(text))
+        return rows.filter(pc.starts_with(rows.column("path"), text))
 
     def _read(
         self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None, get: Get, *, narrow: bool

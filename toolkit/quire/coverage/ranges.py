@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from quire.coverage.fold import Fold
+from quire.coverage.fold import Fold, after
 from quire.storage import Store
 
 LOST = "lost"  # the state of a range that was removed at its source before it was read
@@ -63,21 +63,21 @@ class Known:
     found: dict[str, Covered] = field(default_factory=dict)
 
 
-def covered(fold: Fold, store: Store, first: str, last: str, known: Known | None = None) -> dict[str, Covered]:
-    """The coverage of the paths in [first, last]; the rows of one source of the fold are held at a time.
+def covered(fold: Fold, store: Store, beginning: str, known: Known | None = None) -> dict[str, Covered]:
+    """The coverage of the paths that begin so; the rows of one source of the fold are held at a time.
 
     `known`: of a call that asks again. The returned ranges then belong to it, and must not be changed.
     """
     known = Known() if known is None else known
-    of = first, last, fold.removed, fold.uncovered, fold.undone
+    of = beginning, fold.removed, fold.uncovered, fold.undone
     names = tuple(source.segment for source in fold.sources)
     read = len(known.sources)
     if known.of != of or names[:read] != known.sources:
         known.of, known.sources, known.found, read = of, (), {}, 0
     for source in fold.sources[read:]:
-        if source.first <= last and source.last >= first:
+        if source.first < after(beginning) and source.last >= beginning:
             mine = dict[str, Covered]()
-            for batch in fold.of(source).rows(store, _COLUMNS, first, last).combine_chunks().to_batches():
+            for batch in fold.of(source).beginning(store, _COLUMNS, beginning).combine_chunks().to_batches():
                 _take(batch, mine)
             for path, one in mine.items():
                 known.found.setdefault(path, Covered()).add(one)

@@ -263,7 +263,7 @@ def _of_open_job(request: LoadRequest, log: Log) -> pa.Schema | None:
 def _of_first_records(request: LoadRequest, loading: Loading, cluster: Cluster, log: Log) -> pa.Schema | None:
     """The columns that the function gives for some of the first records, of a table the first new ones; None where there is none yet."""
     starts, topics = cluster.starts(request.ends), request.topics
-    known = covered(fold(log), request.store(), f"{topics.url}/", f"{topics.url}/\U0010ffff", request.known)
+    known = covered(fold(log), request.store(), f"{topics.url}/", request.known)
     begins = first_offsets(request.start, request.ends, topics, known, cluster, silent)
     starts = {key: max(at, begins.get(key, 0)) for key, at in starts.items()}
     if request.takes is not None:

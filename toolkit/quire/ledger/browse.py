@@ -20,7 +20,7 @@ from quire.arguments import whole
 from quire.commit.log import Log
 from quire.coverage.counts import files_out
 from quire.coverage.finished import FINISHED
-from quire.coverage.fold import Fold, Source
+from quire.coverage.fold import Fold, Source, after
 from quire.coverage.live import added
 from quire.errors import UsageError, choose, printable, quoted
 from quire.interrupts import all_interruptible
@@ -39,7 +39,6 @@ AT_ONCE = 8  # segments
 ROWS_AT_ONCE = 1_000_000
 KINDS = 200  # of reasons; what comes beyond them is counted as one
 OTHERS = "(other reasons)"
-_END = "\U0010ffff"
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,7 +193,7 @@ class _Search:
     ) -> None:
         self._store, self._fold, self._begins, self._part, self._state, self._known = store, fold, begins, part, state, known
         if begins:
-            sources = [s for s in sources if any(s.first <= b + _END and s.last >= b for b in begins)]
+            sources = [s for s in sources if any(s.first < after(b) and s.last >= b for b in begins)]
         self._sources = sources
         self._counts = list[int]()
 
@@ -260,15 +259,9 @@ class _Search:
         one = self._fold.of(source)
         if not self._begins:
             return one.rows(self._store, needed)
-        return pa.concat_tables([one.rows(self._store, needed, b, b + _END) for b in self._begins])
+        return pa.concat_tables([one.beginning(self._store, needed, b) for b in self._begins])
 
     def _chosen(self, table: pa.Table) -> pa.Table:
-        if self._begins:
-            path = table.column("path")
-            masks = [pc.starts_with(path, b) for b in self._begins]
-            for mask in masks[1:]:
-                masks[0] = pc.or_(masks[0], mask)
-            table = table.filter(masks[0])
         if self._part:
             table = table.filter(pc.match_substring(table.column("path"), self._part))
         return table.filter(pc.equal(table.column("state"), self._state)) if self._state else table

@@ -12,7 +12,7 @@ from quire.commit.log import Log
 from quire.coverage import quarantine
 from quire.coverage.counts import batch
 from quire.coverage.finished import FINISHED, PURGING
-from quire.coverage.fold import Fold, fold
+from quire.coverage.fold import Fold, after, fold
 from quire.errors import RefusedError, UsageError
 from quire.ledger import whole
 from quire.ledger.job import Change, Changed, Dest, PlannedChange, spec_of
@@ -119,7 +119,7 @@ def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Tabl
 def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
     """The rows of a file, or of all files below a directory."""
     for key in (key.rstrip("/") for key in keys):
-        rows = folded.rows(log.store, _COLUMNS, key, f"{key}/\U0010ffff").select(_COLUMNS)
+        rows = folded.rows(log.store, _COLUMNS, key, after(f"{key}/")).select(_COLUMNS)
         path = rows.column("path")
         rows = rows.filter(pc.or_(pc.equal(path, key), pc.starts_with(path, f"{key}/")))
         if rows.num_rows:

@@ -118,7 +118,7 @@ class OffsetsOf:
                     f"{self._store.url} holds what was made of files, and offsets mean nothing to it. Choose another destination."
                 )
             check_cluster(log, topics, self._store.url)
-            known = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff")
+            known = covered(fold(log, base), log.store, f"{topics.url}/")
             rows, new = list[dict[str, Any]](), set[str]()
             mine = as_known(topics, known)
             for key, offset in sorted(wanted.items()):

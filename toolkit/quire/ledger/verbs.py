@@ -362,7 +362,7 @@ class Verbs:
         folded, spec = fold(log, reader=True), spec_of(log, UNSAID)
         if spec.kind == OFFSETS:
             raise UsageError(f"{self._store.url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
-        if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
+        if folded.beginning(self._store, ["path"], f"{to.url}/").num_rows:
             raise RefusedError(
                 f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
             )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire.coverage import segments
-from quire.coverage.fold import Fold, Source
+from quire.coverage.fold import Fold, Source, after
 from quire.coverage.uncovered import Uncovered
 from quire.planning import stretches
 from quire.planning.pieces import Piece
@@ -30,7 +30,6 @@ COUNTED = ["path", "start", "state"]
 HELD, RANGE = 100_000, 1_000  # names that are held as such; of these, how many are one range
 NARROW = 10 * segments.ROW_GROUP  # rows of a piece of which not all are asked for
 PART, FEW = 1_000, 20  # files in a part of a stretch; names that are remembered of one
-_LAST = "\U0010ffff"
 
 
 class ListedNames:
@@ -145,7 +144,7 @@ class ListedNames:
     def _sources(self, fold: Fold) -> Iterator[tuple[Source, str, str]]:
         """The sources that may have files of this piece, and the first and the last path that these may have."""
         folder = f"{self.root.url.rstrip('/')}/{self.piece.folder}{'/' if self.piece.folder else ''}"
-        first, last = folder + self.piece.after, folder + _end(self.piece.until)
+        first, last = folder + self.piece.after, folder + _end(self.piece.until) if self.piece.until else after(folder)
         for source in fold.sources:
             if not (source.first > last or source.last < first or self._below_another(source, folder, self._prefix)):
                 yield source, first, last
@@ -174,6 +173,8 @@ class ListedNames:
 
     def _meant(self, name: str) -> bool:
         """Whether a file of that name would have been listed here, were it there."""
+        if not name.startswith(f"{self.piece.folder}/" if self.piece.folder else "") or not name:
+            return False  # beside the directory, where a range of its paths ends
         inside = name[len(self.piece.folder) + 1 if self.piece.folder else 0 :]
         top, slash, _ = inside.partition("/")
         if top < self.piece.after or (self.piece.until and top >= self.piece.until):
@@ -222,8 +223,8 @@ def _together(found: list[tuple[Stretch, bool]]) -> Iterator[tuple[bool, list[St
 
 
 def _end(until: str) -> str:
-    """The last name whose first part comes before `until`: also below a directory that `until` begins with."""
-    return max((until, *(until[:i] + "/" + _LAST for i in range(1, len(until))))) if until else _LAST
+    """What comes after all names whose first part comes before `until`: also below a directory that `until` begins with."""
+    return max((until, *(after(f"{until[:i]}/") for i in range(1, len(until)))))
 
 
 def _there(some: np.ndarray, hashes: np.ndarray) -> np.ndarray:

@@ -80,7 +80,7 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     Raises DataLossError for what retention has removed since it was known of, RefusedError where a topic is another one than the ledger's.
     """
     found = Listed()
-    known = covered(fold, dest, f"{wanted.topics.url}/", f"{wanted.topics.url}/\U0010ffff", wanted.known)
+    known = covered(fold, dest, f"{wanted.topics.url}/", wanted.known)
     wanted = replace(wanted, topics=as_known(wanted.topics, known))
     ranges = _ranges(wanted, known, found, on_retry)
     if not ranges:

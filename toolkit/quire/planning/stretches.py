@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.coverage import segments
-from quire.coverage.fold import NEAR, Fold, Source
+from quire.coverage.fold import NEAR, Fold, Source, after
 from quire.coverage.remembered import Remembered
 from quire.storage import Store
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 HELD = 4_096  # stretches that a process remembers: 80 million paths, by some 5 KB each
-_LAST = "\U0010ffff"
 
 
 class Stretch(NamedTuple):
@@ -58,7 +57,7 @@ class Spans:
 
 def below(path: str) -> tuple[str, str]:
     """The range of a path, and of all that lies below it as a directory."""
-    return path, f"{path}/{_LAST}"
+    return path, after(f"{path}/")
 
 
 def said_later(fold: Fold) -> Spans:

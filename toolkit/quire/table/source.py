@@ -79,7 +79,7 @@ class Commits(Root):
     def passed_on(self, fold: Fold, store: Store) -> frozenset[str]:
         """The instants that a destination's ledger has, of which `store` holds the state."""
         before = self.path("")
-        there = (path.removeprefix(before) for path in covered(fold, store, before, f"{before}~"))
+        there = (path.removeprefix(before) for path in covered(fold, store, before))
         return frozenset(instant for instant in there if _INSTANT.fullmatch(instant))
 
 

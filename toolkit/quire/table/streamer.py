@@ -27,11 +27,11 @@ def checkpoint(log: Log, kind: str, tasks: Sequence[Task]) -> dict[str, str]:
         return {}
     before = fold(log)
     mine = [Source(log.tip + 1, t.coverage.segment or "", t.coverage.first, t.coverage.last) for t in segments]
-    first = SCHEME + segments[0].coverage.first.removeprefix(SCHEME).partition("/")[0] + "/"
+    cluster = SCHEME + segments[0].coverage.first.removeprefix(SCHEME).partition("/")[0] + "/"
     found = dict[str, Covered]()
     # What is known is the call's: it is added up here, and not changed.
     for each, known in ((before, _known.setdefault(log, Known())), (replace(before, sources=tuple(mine)), None)):
-        for path, one in covered(each, log.store, first, f"{first}\U0010ffff", known).items():
+        for path, one in covered(each, log.store, cluster, known).items():
             found.setdefault(path, Covered()).add(one)
     ends = sorted((key_of(path), one.end) for path, one in found.items())
     topics = {key.topic for key, _ in ends}

@@ -37,8 +37,7 @@ def positions(
     folded: Fold, store: Store, cluster: str = "", known: Known | None = None
 ) -> Iterator[Position]:  # fmt: skip
     """The positions of all partitions of one cluster in the ledger, ordered by topic and number."""
-    first = SCHEME + (f"{cluster}/" if cluster else "")
-    there = covered(folded, store, first, first + "\U0010ffff", known)
+    there = covered(folded, store, SCHEME + (f"{cluster}/" if cluster else ""), known)
     for path, found in sorted(there.items(), key=lambda item: (key_of(item[0]), item[0])):
         until = found.ranges[-1][1] if found.ranges else 0
         where = path.removeprefix(SCHEME).partition("/")[0]
