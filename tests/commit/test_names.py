@@ -63,6 +63,14 @@ def test_no_suffix_of_quire_s_own_is_that_of_a_data_format() -> None:
     assert not [suffix for suffix in (names.ENTRY, names.ROWS, names.STAGED) if DATA.search(suffix)]
 
 
+@pytest.mark.parametrize(
+    ("folder", "there"),
+    [("_iceberg", "__iceberg/"), ("_delta_log/k=1", "__delta_log/k=1/"), ("a/_symlinks", "a/_symlinks/"), ("_delta", "_delta/"), ("", "")],
+)  # fmt: skip
+def test_no_data_file_lies_where_exports_do(folder: str, there: str) -> None:
+    assert names.data_file(folder, f"0-{'0' * 16}", 0, "0" * 12, 0, "txt") == f"{there}part-0-{'0' * 16}-0-{'0' * 12}-0.txt"
+
+
 GROUP, MINE, OTHER = "aaaaaaaa-0000-0000-0000-000000000000-0", "0000010000ff", "0000010000fe"
 TOKEN, AT = "7-1-255", "20261122103000000"
 

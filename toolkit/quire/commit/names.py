@@ -49,6 +49,7 @@ CHECKPOINTS = f"{STATE}/checkpoints"
 CHANGES = f"{STATE}/changes"
 KEPT = f"{STATE}/kept"
 LISTINGS = f"{STATE}/listings"
+EXPORTS = {"delta": "_delta_log", "iceberg": "_iceberg", "symlinks": "_symlinks"}  # where the metadata of other formats lie
 COLUMNS = "00-columns.parquet"  # the first name of its directory, since many readers take the first file's columns for those of all
 
 ENTRY, ROWS, KEYS = base.ENTRY, ".rows", ".keys"
@@ -228,6 +229,9 @@ def part(job: str) -> str:
 
 
 def data_file(folder: str, job: str, task: int, attempt: str, index: int, extension: str) -> str:
+    """The name of a data file below a directory: one that is called like those of exports gets one more underscore, so none lies there."""
+    if folder.partition("/")[0] in EXPORTS.values():
+        folder = f"_{folder}"
     return f"{folder}{'/' if folder else ''}part-{job}-{task}-{attempt}-{index}.{extension}"
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -21,17 +22,20 @@ import pyarrow.parquet as pq
 from quire.commit.closers import offering
 from quire.commit.entries import Export
 from quire.commit.log import Log
+from quire.commit.names import EXPORTS
 from quire.engine.exports import delta_types, offered
 from quire.errors import FormatError, NotFoundError
 from quire.formats import parquet, partition_columns
 from quire.formats.parquet import DAMAGED
 from quire.storage import Store
 
-FOLDER = "_delta_log"
+FOLDER = EXPORTS["delta"]
 PARQUET_ALONE = True
 EVERY = 50  # commits from one checkpoint to the next
 APP = "quire"
 _LAST = f"{FOLDER}/_last_checkpoint"
+_COMMIT = re.compile(rf"{FOLDER}/([0-9]{{20}})\.json")
+_OWN = re.compile(rf"{_COMMIT.pattern}|{FOLDER}/[0-9]{{20}}\.checkpoint\.parquet|{_LAST}")
 
 
 class _Tip(NamedTuple):
@@ -48,8 +52,8 @@ class _Tip(NamedTuple):
 
 
 def check_free(store: Store) -> bool:
-    """Whether a table of ours is there; RefusedError where another program's is."""
-    return offered.check_ours(store, _numbers(store), _read, "a Delta table", FOLDER)
+    """Whether a table of ours is there; RefusedError where another program's is, or anything else."""
+    return offered.check_ours(store, _numbers(offered.objects(store, FOLDER, _OWN)), _read, "a Delta table", FOLDER)
 
 
 def check_options(_: Store, options: Mapping[str, str]) -> None:
@@ -63,7 +67,7 @@ def release(_store: Store, _: Export) -> None:
 
 def remove(store: Store) -> None:
     """Take the log away."""
-    store.remove_tree(FOLDER)
+    offered.take_away(store, FOLDER, _OWN)
 
 
 def bring(
@@ -97,15 +101,14 @@ def _name(number: int) -> str:
     return f"{FOLDER}/{number:020}.json"
 
 
-def _numbers(store: Store) -> list[int]:
-    """Those of all commits, by a listing."""
-    names = (entry.name.rpartition("/")[2] for entry in store.walk(FOLDER))
-    return [int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdecimal()]
+def _numbers(objects: Iterable[str]) -> list[int]:
+    """Those of all commits among some objects."""
+    return [int(at[1]) for at in map(_COMMIT.fullmatch, objects) if at]
 
 
 def _newest(store: Store) -> int | None:
     """The number of the last commit."""
-    numbers = _numbers(store)
+    numbers = _numbers(entry.name for entry in store.walk(FOLDER))
     if not numbers:
         return None
     if len(numbers) <= max(numbers):

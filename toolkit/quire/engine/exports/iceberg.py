@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import time
 import uuid
 from collections import defaultdict
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from quire.commit.closers import offering
 from quire.commit.entries import Export
 from quire.commit.log import Log
+from quire.commit.names import EXPORTS
 from quire.engine.exports import catalogs, iceberg_types, offered
 from quire.engine.exports.iceberg_files import ADDED, DELETED, DataFile, listed, living, manifest, manifest_list, manifests
 from quire.engine.exports.pointer import point
@@ -30,7 +32,7 @@ from quire.storage.address import readable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER = "_iceberg"
+FOLDER = EXPORTS["iceberg"]
 PARQUET_ALONE = True
 FILES = 10_000  # of a manifest, at most, but for those of one commit
 TIER = 10  # manifests of one size that become one
@@ -38,6 +40,9 @@ SNAPSHOTS = 100
 VERSION, NUMBER, PARTITIONS = "quire.version", "quire.number", "quire.partitions"
 _METADATA = f"{FOLDER}/metadata"
 _HINT = f"{_METADATA}/version-hint.text"
+_NUMBERED = re.compile(rf"{_METADATA}/v([0-9]{{1,18}})\.metadata\.json")
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OWN = re.compile(rf"{_NUMBERED.pattern}|{re.escape(_HINT)}|{_METADATA}/(?:{_UUID}-m0|snap-[0-9]+-1-{_UUID})\.avro")
 _MAPPING = "schema.name-mapping.default"
 _T = TypeVar("_T")
 
@@ -56,8 +61,8 @@ class _Tip(NamedTuple):
 
 
 def check_free(store: Store) -> bool:
-    """Whether a table of ours is there; RefusedError where another program's is."""
-    return offered.check_ours(store, _numbers(store), _read, "an Iceberg table", FOLDER)
+    """Whether a table of ours is there; RefusedError where another program's is, or anything else."""
+    return offered.check_ours(store, _numbers(offered.objects(store, FOLDER, _OWN)), _read, "an Iceberg table", FOLDER)
 
 
 def check_options(store: Store, options: Mapping[str, str]) -> None:
@@ -74,7 +79,7 @@ def release(store: Store, one: Export) -> None:
 
 def remove(store: Store) -> None:
     """Take the metadata away."""
-    store.remove_tree(FOLDER)
+    offered.take_away(store, FOLDER, _OWN)
 
 
 def bring(
@@ -127,11 +132,9 @@ def _name(number: int) -> str:
     return f"{_METADATA}/v{number}.metadata.json"
 
 
-def _numbers(store: Store) -> list[int]:
-    """Those of all metadata, by a listing."""
-    names = (entry.name.rpartition("/")[2] for entry in store.walk(_METADATA))
-    found = (name.removeprefix("v").removesuffix(".metadata.json") for name in names if name.endswith(".metadata.json"))
-    return [int(each) for each in found if each.isdecimal() and each.isascii() and len(each) < 19]
+def _numbers(objects: Iterable[str]) -> list[int]:
+    """Those of all metadata among some objects."""
+    return [int(at[1]) for at in map(_NUMBERED.fullmatch, objects) if at]
 
 
 def _newest_after(store: Store, number: int) -> int:
@@ -147,7 +150,7 @@ def _tip(store: Store, near: int) -> _Tip | None:
             return _read(store, near)
         except NotFoundError:
             pass
-    numbers = _numbers(store)
+    numbers = _numbers(entry.name for entry in store.walk(_METADATA))
     return _read(store, max(numbers)) if numbers else None
 
 

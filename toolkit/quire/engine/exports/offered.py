@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -15,7 +16,7 @@ from quire.coverage.live import live
 from quire.errors import FormatError, RefusedError, UsageError
 from quire.formats import parquet, partition_columns, partitions
 from quire.sources.transforms import schemas
-from quire.storage import Store
+from quire.storage import Store, remove_all
 
 READING = 32  # objects at once
 T = TypeVar("T")
@@ -86,6 +87,27 @@ def check_known(options: Mapping[str, str], *known: str, format: str) -> None:
         raise UsageError(
             f"the export {format} takes no {other}: its readers find it by {' and '.join(known) or 'its directory'}. Leave it out."
         )
+
+
+def objects(store: Store, folder: str, own: re.Pattern[str]) -> list[str]:
+    """The names of an export's objects; RefusedError where something else lies among them."""
+    found = [entry.name for entry in store.walk(folder)]
+    if other := next((name for name in found if not own.fullmatch(name)), None):
+        raise RefusedError(
+            f"{store.url}/{other} is another program's, or a data file, where the metadata of an export would lie. An export needs another "
+            "destination."
+        )
+    return found
+
+
+def take_away(store: Store, folder: str, own: re.Pattern[str]) -> None:
+    """Delete an export's objects, by their names: whatever else lies among them stays."""
+    found = [entry.name for entry in store.walk(folder)]
+    mine = [name for name in found if own.fullmatch(name)]
+    if len(mine) < len(found):
+        remove_all(store, mine)
+    else:
+        store.remove_tree(folder)
 
 
 def check_ours(store: Store, numbers: Sequence[int], read: Callable[[Store, int], object], table: str, folder: str) -> bool:

@@ -5,29 +5,29 @@ A manifest is written over in place (`pointer`), so it is the newest one as a wh
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 
 from quire.commit.closers import offering
 from quire.commit.entries import Export
 from quire.commit.log import Log
+from quire.commit.names import EXPORTS
 from quire.engine.exports import offered
 from quire.engine.exports.pointer import point
 from quire.errors import RefusedError
 from quire.storage import Store
 from quire.storage.address import readable
 
-FOLDER = "_symlinks"
+FOLDER = EXPORTS["symlinks"]
 NAME = "manifest"
+_OWN = re.compile(rf"{FOLDER}/(?:.*/)?{NAME}", re.DOTALL)
 PARQUET_ALONE = False
 
 
 def check_free(store: Store) -> bool:
     """Whether manifests are there; RefusedError where something else has their place."""
-    there = [entry.name for entry in store.walk(FOLDER)]
-    if other := next((name for name in there if name.rpartition("/")[2] != NAME), None):
-        raise RefusedError(f"{store.url}/{other} is another program's, where manifests would lie. An export needs another destination.")
-    return bool(there)
+    return bool(offered.objects(store, FOLDER, _OWN))
 
 
 def check_options(store: Store, options: Mapping[str, str]) -> None:
@@ -42,7 +42,7 @@ def release(_store: Store, _: Export) -> None:
 
 def remove(store: Store) -> None:
     """Take the manifests away."""
-    store.remove_tree(FOLDER)
+    offered.take_away(store, FOLDER, _OWN)
 
 
 def bring(

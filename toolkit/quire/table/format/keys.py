@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit.names import EXPORTS
 from quire.errors import RefusedError, UsageError, quoted
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -113,6 +114,7 @@ def _level(field: str, values: pa.Array, hive_style: bool, url_encode: bool, top
     _refuse(said, pc.greater(pc.binary_length(names), LONGEST), field, f"its directory's name would have more than {LONGEST} bytes")
     if top:
         _refuse(said, pc.is_in(names, pa.array(_HIDDEN)), field, "readers of Hudi leave out a directory of this name. Use hive style")
+        _refuse(said, pc.is_in(names, pa.array(list(EXPORTS.values()))), field, "the metadata of an export lie there. Use hive style")
     return names
 
 
