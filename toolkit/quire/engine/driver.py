@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -100,7 +99,7 @@ def _rounds(
         log, head = taken.log, taken.head
         if head is not None or log.tip:  # nothing is written into a destination in which nothing is to be done
             protocol.keep(log, request.wishes.keep)
-            exports.want(log, request.wishes.exports)
+            exports.want(log, () if call.jobs else request.wishes.exports)  # once: one that was refused does not begin again
         if head is None:
             break
         work = Work(request.dest, request.dest_options, request.roots, head, _convert(request.convert, log, head))
@@ -113,7 +112,7 @@ def _rounds(
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
         checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)  # a call may make very many commits
-    exports.catch_up(log, functools.partial(bars.say, always=True))
+    exports.catch_up(log, bars.say_once)
     checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 
@@ -283,8 +282,8 @@ class _Call:
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
             outstanding=listed.later.files if self.bars.stopping else 0, quarantined_before=self.quarantined, instant=done.instant,
-            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log), early=stats.early,
-            duplicates=stats.duplicates,
+            superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports=exports.told(log, request.wishes.exports),
+            early=stats.early, duplicates=stats.duplicates,
             gaps=(), gap_count=0, retried=0, retried_taken=0, given_up=(), given_up_count=0, upkeep=(), events=None,
         )  # fmt: skip
 

@@ -160,7 +160,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
     """
     _show(log, job, progress)
     protocol.clean(log, job)
-    exports.keep_up(log, functools.partial(progress.say, always=True))
+    exports.keep_up(log, progress.say_once)
 
 
 def _show(log: Log, job: str, progress: Progress) -> None:

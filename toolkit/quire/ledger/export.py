@@ -109,8 +109,7 @@ def _export(store: Store, format: str, options: Mapping[str, Any], bars: Progres
     try:
         done = step.export(log, there(log)[format], _watched(bars))
     except RefusedError:
-        if not there(log)[format].version:
-            step.end(log, format)  # it has offered nothing, and would hold superseded files for ever
+        step.end_unbegun(log, format)
         raise
     protocol.retire(log)  # what it has held
     return Exported(store.url, format, done.version or 0, done.commit)

@@ -86,6 +86,7 @@ class Changed(display.Shown):
     superseded: int = 0
     superseded_held: int = 0
     pins: tuple[str, ...] = ()
+    exports_behind: tuple[str, ...] = ()
 
     @property
     def all_quarantined(self) -> bool:
@@ -120,7 +121,7 @@ class Changed(display.Shown):
             rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)}, {self.removed_records:,} records)"
             rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)}, {self.written_records:,} records)"
         if self.superseded:
-            rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins))
+            rows["superseded data files"] = str(Superseded(self.superseded, self.superseded_held, self.pins, self.exports_behind))
         return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
 
     def _note(self) -> str:
@@ -331,7 +332,7 @@ def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, 
     gone = superseded(log, found.jobs)
     return replace(
         found, left=left, left_count=count, known=max(0, planned.known - before), version=log.tip, seconds=time.monotonic() - began,
-        superseded=gone.files, superseded_held=gone.held, pins=gone.pins,
+        superseded=gone.files, superseded_held=gone.held, pins=gone.pins, exports_behind=gone.exports,
     )  # fmt: skip
 
 

@@ -126,6 +126,7 @@ class Progress:
         self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
         self.last = Phase(ProgressEvent(""), lambda _: None)
         self._run = NOBODY
+        self._told = set[str]()  # what a run has said that it says once
 
     @property
     def retries(self) -> int:
@@ -149,6 +150,7 @@ class Progress:
             yield Run(None, lambda _: None)
             return
         before = self.retries
+        self._told.clear()
         self._run = run = Run(About(verb, printable(hide(dest)), kind), lambda text: self.say(text, always=True))
         try:
             yield run
@@ -202,6 +204,12 @@ class Progress:
             from tqdm import tqdm
 
             tqdm.write(text, file=sys.stderr)
+
+    def say_once(self, text: str) -> None:
+        """A line for whoever looks, or nobody, that a run says once, however often the same thing happens in it."""
+        if text not in self._told:
+            self._told.add(text)
+            self.say(text, always=True)
 
     def _bar(self, step: ProgressEvent) -> Any:
         if self._widget is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,7 +47,7 @@ class Service:
             taken = take_up(self.store, lambda _: identity, plan)
             self.log = taken.log
             if taken.head is None:
-                exports.catch_up(self.log, functools.partial(self.bars.say, always=True))
+                exports.catch_up(self.log, self.bars.say_once)
                 return None
             try:
                 jobs.close(self.runner, self.log, Work(self.dest, self.options, (), taken.head, NO_TASKS), [], None, self.bars)

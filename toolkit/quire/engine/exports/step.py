@@ -112,12 +112,18 @@ def check_kind(log: Log, name: str) -> None:
 
 
 def keep_up(log: Log, say: Callable[[str], object]) -> None:
-    """Bring all exports to the version of now, then let superseded files leave. One that fails is said, and lags: the commit stands."""
+    """Bring all exports to the version of now, then let superseded files leave.
+
+    One that fails is said, and lags: the commit stands. One that is refused before it has offered anything ends.
+    """
     for one in behind(log):
         try:
             export(log, one)
         except QuireError as e:
             why = str(e).rstrip(".")
+            if isinstance(e, RefusedError) and end_unbegun(log, one.name):
+                say(f"the export {one.name} of {log.store.url} has ended, and has offered nothing: {why}. What was committed stands.")
+                continue
             end = f" ledger.drop_export({one.name!r}) ends it." if one.name in FORMATS else ""
             say(f"the export {one.name} of {log.store.url} lags at version {one.version}: {why}.{end}")
     columns.keep_up(log)
@@ -141,19 +147,31 @@ def catch_up(log: Log, say: Callable[[str], object]) -> None:
         columns.keep_up(log)
 
 
-def told(log: Log) -> tuple[str, ...]:
-    """Each export that is wanted, and which version it offers."""
-    late = {one.name for one in behind(log)}
-    return tuple(
-        f"{name}: {f'version {one.version}' if one.version else 'nothing yet'}" + (f", {BEHIND}" if name in late else "")
-        for name, one in exports(log).items()
-    )  # fmt: skip
+def told(log: Log, asked: Sequence[str] = ()) -> tuple[str, ...]:
+    """Each export that is wanted, and which version it offers; of those that a call has `asked` for, also such as have ended in it."""
+    late, there = {one.name for one in behind(log)}, exports(log)
+    found = {
+        name: (f"version {one.version}" if one.version else "nothing yet") + (f", {BEHIND}" if name in late else "")
+        for name, one in there.items()
+    }  # fmt: skip
+    if log.tip:
+        found |= {name: "ended, and has offered nothing" for name in asked if name not in there}
+    return tuple(f"{name}: {said}" for name, said in found.items())
 
 
-def end(log: Log, name: str, *, force: bool = False) -> None:
+def end_unbegun(log: Log, name: str) -> bool:
+    """End an export that was refused, if it has offered nothing: it would hold superseded files for ever. Whether it is over."""
+    one = exports(log).get(name)
+    if one is not None and not one.version:
+        with suppress(QuireError):  # then it lags, and the next call tries again
+            end(log, name, begun=False)
+    return name not in exports(log)
+
+
+def end(log: Log, name: str, *, force: bool = False, begun: bool = True) -> None:
     """Say that an export is not wanted any more, take its metadata away, and let the files leave that it has held.
 
-    `force`: without its catalog, where its table stays.
+    `force`: without its catalog, where its table stays. `begun`: also if it has offered a version.
     """
     if (one := exports(log).get(name)) and not force:
         try:
@@ -163,6 +181,20 @@ def end(log: Log, name: str, *, force: bool = False) -> None:
             raise QuireError(
                 f"{why}. ledger.drop_export({name!r}, force=True) leaves the table in its catalog, for readers that fail."
             ) from e
-    log.append(lambda log: Export(name=name, version=None, time=protocol.now()) if name in exports(log) else None)
-    FORMATS[name].remove(log.store)
+
+    def say(log: Log) -> Entry | None:
+        there = exports(log).get(name)
+        return None if there is None or (there.version and not begun) else Export(name=name, version=None, time=protocol.now())
+
+    log.append(say)
+    if begun or (name not in exports(log) and _is_ours(log, name)):
+        FORMATS[name].remove(log.store)
     protocol.retire(log, asked=True)
+
+
+def _is_ours(log: Log, name: str) -> bool:
+    """Whether its place has metadata of ours, as a call that died may have left them, and not what another program has put there since."""
+    try:
+        return bool(FORMATS[name].check_free(log.store))
+    except (RefusedError, FormatError):
+        return False
