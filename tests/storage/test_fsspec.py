@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -13,11 +15,14 @@ from typing import Any, ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.tar import TarFileSystem
 
 import quire
+from gathering import gather, refused, zipped
 from quire.errors import RefusedError, StorageError, TransientError, UsageError
 from quire.storage import Folder, ReadRequest, Trouble, Vanished, bare, canonical, normalise, retry
 from quire.storage.fsspec_access import entry
+from quire.storage.fsspec_store import FsspecStore
 from services import remote
 from services.conformance import content
 
@@ -162,6 +167,101 @@ def test_an_archive_with_a_damaged_member_loses_that_member_alone(tmp_path: Path
     assert (done.files, len(done.quarantined)) == (1, 1)
 
 
+def archive(at: Path, line: bytes, *before: str, mtime: int = 1000, lines: int = 200_000) -> None:
+    """Write a tar archive in place, as `tar -cf` and downloads do; `before`: members that stand before the one of these lines."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as file:
+        for name, data in (*((name, b"other!!\n" * 512) for name in before), ("in/a.txt", line * lines)):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(data), mtime
+            file.addfile(info, io.BytesIO(data))
+    with at.open("r+b" if at.exists() else "wb") as there:
+        there.write(made.getvalue())
+        there.truncate()
+
+
+@pytest.mark.parametrize("lines", [10, 600_000])  # in one piece, and in several
+@pytest.mark.parametrize("after", ["a look", "an opening"])
+def test_an_archive_that_is_written_meanwhile_gives_no_foreign_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, after: str
+) -> None:
+    at, dest, looked, done = tmp_path / "a.tar", tmp_path / "out", list[str](), list[Any]()
+    archive(at, b"old-old\n", lines=lines)
+    look, opens = FsspecStore._check, TarFileSystem._open
+
+    def rewritten() -> None:
+        if looked and not done:
+            done.append(archive(at, b"NEW-NEW\n", "in/0.txt", mtime=2000, lines=lines))
+
+    def looks(self: Any, request: ReadRequest, said: str) -> None:
+        look(self, request, said)
+        looked.append(said)
+        if after == "a look":
+            rewritten()
+
+    def opening(*args: Any, **settings: Any) -> Any:
+        found = opens(*args, **settings)
+        rewritten()
+        return found
+
+    monkeypatch.setattr(FsspecStore, "_check", looks)
+    monkeypatch.setattr(TarFileSystem, "_open", opening)
+    assert gather(f"tar://in::{at}", dest).files == 2  # by a second listing, as all of the first was deferred
+    assert done
+    assert gather(f"tar://in::{at}", dest).files == 0
+    rows = b"".join(file.read_bytes() for file in dest.glob("part*")).splitlines()
+    assert {row: rows.count(row) for row in set(rows)} == {b"NEW-NEW": lines, b"other!!": 512}
+
+
+def test_a_store_sees_that_its_archive_was_written_again(tmp_path: Path) -> None:
+    at = tmp_path / "a.tar"
+    archive(at, b"old-old\n", lines=10)
+    store = bare(normalise(f"tar://in::{at}"))
+    before = store.stat("a.txt")
+    archive(at, b"NEW-NEW\n", "in/0.txt", mtime=2000, lines=10)
+    assert store.stat("a.txt") not in (None, before)
+    assert store.get("a.txt") == b"NEW-NEW\n" * 10
+    assert [e.name for e in store.walk()] == ["0.txt", "a.txt"]
+    at.unlink()
+    assert store.stat("a.txt") is None
+
+
+def test_a_member_is_not_taken_for_damaged_where_its_archive_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes at places that the old directory names are no member of the new archive."""
+    at, real, done = tmp_path / "a.zip", zipfile.ZipFile.open, list[Any]()
+
+    def write_zip(*names: str) -> None:
+        with zipfile.ZipFile(at, "w") as file:
+            for name in names:
+                file.writestr(name, f"of {name}\n")
+
+    def opens(self: zipfile.ZipFile, name: Any, *args: Any, **settings: Any) -> Any:
+        if name == "b" and not done:
+            done.append(write_zip("a longer name than before", "a", "b"))
+        return real(self, name, *args, **settings)
+
+    write_zip("a", "b")
+    monkeypatch.setattr(zipfile.ZipFile, "open", opens)
+    found = gather(f"zip://::{at}", tmp_path / "out")
+    assert done
+    assert found.quarantined_count == 0
+    assert found.files + gather(f"zip://::{at}", tmp_path / "out").files == 3
+
+
+def test_an_archive_of_which_nothing_tells_its_content_is_opened_each_time(told: Any) -> None:
+    told("tells", timeless)
+    put("/a.zip", zipped({"a": b"1", "b": b"2"}))
+    store = bare(normalise("zip://::told://a.zip"))
+    assert [e.size for e in store.walk()] == [1, 1]
+    put("/a.zip", zipped({"a": b"3", "b": b"4"}))
+    assert store.get("a") == b"3"
+
+
+def test_an_archive_is_named_by_the_url_alone(tmp_path: Path) -> None:
+    with refused(UsageError, 2, "the option fo", "zip://inner::"):
+        bare(normalise("zip://inner"), {"fo": f"{tmp_path}/a.zip"})
+
+
 def test_a_server_that_fails_is_not_taken_for_one_without_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(retry, "PATIENCE", 0.0)
     with remote.http(tmp_path) as url:
@@ -291,7 +391,7 @@ def test_one_file_system_is_never_used_by_two_threads(told: Any) -> None:
     store = bare("told://in")
     opened = list[Any]()
     make = store.systems._opened
-    store.systems._opened = lambda: opened.append(make()) or opened[-1]  # type: ignore[method-assign, func-returns-value]
+    store.systems._opened = lambda what: opened.append(make(what)) or opened[-1]  # type: ignore[method-assign, func-returns-value]
     names = [e.name for e in store.walk()]
     assert [content(answer) for _, answer in store.read_many(asked(store, *names))] == [b"x"] * 40
     assert not wrong

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import xxhash
@@ -104,30 +104,52 @@ def parts(url: str) -> tuple[str, str, str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------- file systems
+class Changed(TransientError):
+    """An archive was written while it was in use, so its directory and its bytes may be of two contents."""
+
+
+class Opened(NamedTuple):
+    """A file system, and the path that all others are below; of an archive also its file, and how that was before it was opened."""
+
+    fs: Any
+    base: str
+    file: tuple[Any, str] | None = None  # the file system that has the archive, and its path there
+    was: Entry | None = None
+
+
 class FileSystems:
     """File systems of one place, for one thread each: few of fsspec's may be used by several at once.
 
-    A fork begins with connections of its own. No listing is kept, so each answer is the server's.
+    A fork begins with connections of its own. No listing is kept, so each answer is the server's. Those of archives do keep the directory
+    that they read when they were opened: they are used as long as the archive's file is the same, and what was done meanwhile counts only
+    if it is the same afterwards.
     """
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
+        if "fo" in options:  # nobody would look at that file
+            raise UsageError("an archive stands in the URL, as in zip://inner::sftp://host/a.zip, and not in the option fo.")
         self.scheme, self.opens, _ = parts(url)
         self.options = {name: value for name, value in options.items() if name != "max_concurrency"}
         self.shown = url
-        self._idle, self._process, self._lock = list[tuple[Any, str]](), os.getpid(), threading.Lock()
+        self._idle, self._process, self._lock = list[Opened](), os.getpid(), threading.Lock()
 
     @contextmanager
-    def one(self, what: str) -> Iterator[tuple[Any, str]]:
-        """A file system, and the path that all others are below. `what` was wanted, for errors, which are explained here."""
+    def one(self, what: str, *, reads: bool = False) -> Iterator[tuple[Any, str]]:
+        """A file system, and the path that all others are below. `what` was wanted, for errors, which are explained here.
+
+        `reads`: bytes of files. A directory is the one that was read when the archive was opened, and need not be looked at again.
+        """
         found = None
         try:
-            found = self._taken() or self._opened()
-            fs = found[0]
-            with suppress(AttributeError):
-                fs.dircache.clear()
-            fs.invalidate_cache()
-            yield found
+            found, new = self._taken(), False
+            if found is None:
+                found, new = self._opened(what), True
+            _forget_listings(found.fs)
+            yield found.fs, found.base
+            if new or reads:
+                self._check(found, what)
         except FileNotFoundError as e:
+            self._check(found, what)
             if _absent(e):
                 self._give(found)
                 raise NotFoundError(f"{what}: it is not there") from None
@@ -135,30 +157,51 @@ class FileSystems:
         except (StorageError, UsageError):
             raise
         except Exception as e:  # of any file system, which is not used again
+            self._check(found, what)
             raise self._explained(what, e) from None
         else:
             self._give(found)
 
-    def _taken(self) -> tuple[Any, str] | None:
+    def _taken(self) -> Opened | None:
         with self._lock:
             if self._process != os.getpid():
                 self._idle, self._process = [], os.getpid()
-            return self._idle.pop() if self._idle else None
+            found = self._idle.pop() if self._idle else None
+        return None if found is not None and found.file is not None and _told(found.file) != found.was else found
 
-    def _give(self, found: tuple[Any, str] | None) -> None:
+    def _give(self, found: Opened | None) -> None:
+        if found is None or (found.file is not None and not (found.was and found.was.version)):
+            return  # an archive of which nothing tells whether it is still the same
         with self._lock:
-            if found is not None and self._process == os.getpid() and len(self._idle) < KEPT:
+            if self._process == os.getpid() and len(self._idle) < KEPT:
                 self._idle.append(found)
 
-    def _opened(self) -> tuple[Any, str]:
+    def _opened(self, what: str) -> Opened:
         from fsspec.core import url_to_fs
 
         _class(self.scheme)
+        _, chained, last = self.opens.rpartition("::")
+        file = was = None
         try:
+            if chained:
+                file = url_to_fs(last, skip_instance_cache=True, **self.options.get(last.partition("://")[0], {}))  # type: ignore[arg-type]
+                was = _told(file)
             fs, base = url_to_fs(self.opens, skip_instance_cache=True, **self.options)
         except (TypeError, ValueError) as e:
             raise UsageError(f"cannot open {self.shown}: {self._said(e)}. Look at the URL and at the options of the source.") from None
-        return fs, base if base.endswith("/") or not base else f"{base}/"
+        except Exception:
+            self._check(Opened(None, "", file, was), what)
+            raise
+        return Opened(fs, base if base.endswith("/") or not base else f"{base}/", file, was)
+
+    def _check(self, found: Opened | None, what: str) -> None:
+        """Raise Changed if an archive is not what it was before it was opened."""
+        try:
+            same = found is None or found.file is None or _told(found.file) == found.was
+        except Exception as e:  # of any file system
+            raise self._explained(what, e) from None
+        if not same:
+            raise Changed(f"{what}: the archive was written meanwhile")
 
     def _said(self, error: BaseException) -> str:
         """An error's words without the value of any option."""
@@ -191,6 +234,26 @@ class FileSystems:
         if _passes(error):
             return for_now(what, host, why, innermost)
         return StorageError(f"{what}: {name}: {self._said(error)}. Look at the source.")
+
+
+def _forget_listings(fs: Any) -> None:
+    with suppress(AttributeError):
+        fs.dircache.clear()
+    fs.invalidate_cache()
+
+
+def _told(file: tuple[Any, str]) -> Entry | None:
+    """An archive's own file as it is now; None: it is gone, or nothing tells how long it is."""
+    fs, path = file
+    _forget_listings(fs)
+    try:
+        return entry("", looked_up(_scheme(fs), fs, path))
+    except FileNotFoundError:
+        return None
+
+
+def _scheme(fs: Any) -> str:
+    return str(fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0])
 
 
 def _status(error: BaseException) -> int:

@@ -1,8 +1,9 @@
 """Any file system that fsspec knows, as a source: read, and never written.
 
 No read here is on condition of a version: a file is looked up before and after it is read, and what it says then of its size, time of
-change and checksums must be what was listed. Where a file system says nothing that tells one content from another, the version is
-empty, and its files are known by their content alone.
+change and checksums must be what was listed. Of an archive its own file is looked at, too, so that its directory and its bytes are of
+one content. Where a file system says nothing that tells one content from another, the version is empty, and its files are known by their
+content alone.
 
 Nothing is written: fsspec promises of no file system that of many writers of one name one wins and that readers never see a part.
 """
@@ -33,7 +34,7 @@ from quire.storage.base import (
     too_long,
     walked,
 )
-from quire.storage.fsspec_access import FileSystems, as_url, by_url, entry, looked_up, normalise, parts
+from quire.storage.fsspec_access import Changed, FileSystems, as_url, by_url, entry, looked_up, normalise, parts
 from quire.storage.retry import again
 from quire.storage.threads import Pool, Threads
 
@@ -242,13 +243,13 @@ class FsspecStore(SourceAlone):
         # A server that knows no ranges would send all of it at once, and one of SFTP a part of 32 KiB after the other.
         if self._scheme in _IN_PARTS or ((start, length) != (0, size) and self._by_url):
             return b"".join(self._pieces(name, start, length))
-        with self.systems.one(f"cannot read {self.shown(name)}") as (fs, base):
+        with self.systems.one(f"cannot read {self.shown(name)}", reads=True) as (fs, base):
             path = self._path(base, name)
             return bytes(fs.cat_file(path) if (start, length) == (0, size) else fs.cat_file(path, start, start + length))
 
     def _pieces(self, name: str, start: int, length: int) -> Iterator[bytes]:
         """Part of a file, piece by piece; it ends early where the file does."""
-        with self.systems.one(f"cannot read {self.shown(name)}") as (fs, base), ExitStack() as opened:
+        with self.systems.one(f"cannot read {self.shown(name)}", reads=True) as (fs, base), ExitStack() as opened:
             path = self._path(base, name)
             file = opened.enter_context(fs.open(path, "rb", block_size=window.PIECE))
             together = getattr(file, "readv", None)  # asks for all parts of a piece before the first one comes
@@ -294,6 +295,8 @@ class FsspecStore(SourceAlone):
             found = self._read(request.name, request.start, request.length, request.size) if request.length else b""
         except NotFoundError:
             raise Vanished("vanished") from None
+        except Changed:
+            raise Vanished("changed while it was read") from None
         except StorageError as e:
             raise self._failed(e) from None
         self._check(request, "changed while it was read")
@@ -322,6 +325,8 @@ class FsspecStore(SourceAlone):
                 yield piece
         except NotFoundError:
             raise Vanished("vanished") from None
+        except Changed:
+            raise Vanished("changed while it was read") from None
         except StorageError as e:
             raise self._failed(e) from None
         if left:
