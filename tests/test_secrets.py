@@ -234,7 +234,8 @@ URLS = [
     f"abfs://container@account.dfs.core.windows.net/data?sv=1&sig={MARK}", f"https://user:{MARK}@host/x?sig={MARK}",
     f"s3://{MARK}:{MARK}@bucket/x",
     f"az://c/x?AccountKey={MARK}", f"memory://../x?token={MARK}", f"s3://key:{MARK}/with/slash@bucket?password={MARK}",
-    f"webhdfs://host:50070/x?delegation={MARK}&access_token={MARK}",
+    f"webhdfs://host:50070/x?delegation={MARK}&access_token={MARK}", f"zip://in::sftp://user:{MARK}@host/a.zip",
+    f"zip://in::https://host/a.zip?sig={MARK}", f"tar://https%3A%2F%2Fuser%3A{MARK}%40host%2Fa.tar/in",
 ]  # fmt: skip
 
 
@@ -324,6 +325,8 @@ TEXTS = [
     f"fs.azure.account.oauth2.client.secret.acc.dfs.core.windows.net={MARK}", f"fs.azure.sas.fixed.token.acc.net={MARK}",
     f"-----BEGIN PRIVATE KEY-----{MARK}", f"-----BEGIN RSA PRIVATE KEY-----\n{MARK}\n-----END RSA PRIVATE KEY----- ",
     f"Digest {MARK}AAAA", f"Negotiate {MARK}AAAA", f"abfss://a:{MARK}@host/x", f"s3.signing-key: {MARK}",
+    f"zip://sftp%3A%2F%2Fme%3A{MARK}%40host%2Fa.zip/in", f"zip://sftp%3a%2f%2fme%3a{MARK}%40{MARK}%40host%2fa.zip/in",
+    f"zip://https%3A%2F%2Fhost%2Fa.zip%3Fsig%3D{MARK}/in", f"zip://abfs%3A%2F%2Fc%3A{MARK}%40host/in",
 ]  # fmt: skip
 
 

@@ -32,13 +32,15 @@ class _Pages(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def http(root: Path) -> Iterator[str]:
+def http(root: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Pages of links, as Python's own server makes them: it knows no ranges."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=str(root))) as server:
+    with type("Server", (ThreadingHTTPServer,), {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET})(
+        (host, 0), partial(_Pages, directory=str(root))
+    ) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -453,6 +453,12 @@ def test_a_file_of_no_length_is_told_and_not_read(told: Any) -> None:
         ("sftp://host:22/data/in/", "sftp://host:22/data/in"),
         ("SFTP://host/a#b?c%", "sftp://host/a#b?c%"),
         ("http://Host/a b/%c3%bc/", "http://host/a%20b/%C3%BC"),
+        ("http://[::1]:8080/x", "http://[::1]:8080/x"),
+        ("http://[FE80::1]/a", "http://[fe80::1]/a"),
+        ("tar://a::zip://b.tar::/data/../data/c.zip", "tar://zip%3A%2F%2Fb.tar%3A%3Afile%3A%2F%2F%2Fdata%2Fc.zip/a"),
+        ("zip://in::abfs://c@a.dfs.core.windows.net/x.zip", "zip://abfs%3A%2F%2Fc%40a.dfs.core.windows.net%2Fx.zip/in"),
+        ("zip://in::sftp://me@host/x.zip", "zip://sftp%3A%2F%2Fme%40host%2Fx.zip/in"),
+        ("github://org:repo@main/x", "github://org:repo@main/x"),
         ("dbfs:/mnt/x", "dbfs:///mnt/x"),
     ],
 )
@@ -469,6 +475,20 @@ def test_a_place_has_one_url(given: str, one: str) -> None:
         ("http://me:hunter2@host/in", "not the URL of a directory"),
         ("http://host/in?token=hunter2", "not the URL of a directory"),
         ("http:///in", "not the URL of a directory"),
+        ("http://host?k=hunter2", "not the URL of a directory"),
+        ("jupyter://host/in?token=hunter2", "carries a secret"),
+        ("zip://in::sftp://me:hunter2@host/a.zip", "carries a secret"),
+        ("zip::ftp://me:hunter2@host/a.zip", "carries a secret"),
+        ("zip://in::s3://me:hunter2@host/a.zip", "carries a secret"),
+        ("zip://in::http://me:hunter2@host/a.zip", "carries a secret"),
+        ("zip://in::https://hunter2@host/a.zip", "carries a secret"),
+        ("zip://in::https://host/a.zip?sig=hunter2", "carries a secret"),
+        ("zip://in::https://host/a.zip?k=hunter2", "carries a secret"),
+        ("tar://in::zip://a.tar::ftp://me:hunter2@host/a.zip", "carries a secret"),
+        ("zip://sftp%3A%2F%2Fme%3Ahunter2%40host%2Fa.zip/in", "carries a secret"),
+        ("zip://https%3A%2F%2Fhost%2Fa.zip%3Fsig%3Dhunter2/in", "carries a secret"),
+        ("zip://in::simplecache::https://host/a.zip", "may be an old one"),
+        ("zip://in::http://[::1]/a.zip", "the host's name"),
         ("sftp://host/a/../b", "'..'"),
         ("zip://inner::", "unknown|names no archive|is a file|does not exist"),
         ("sfttp://host/in", "unknown kind of store"),
@@ -479,6 +499,14 @@ def test_a_url_that_is_no_place_is_refused(given: str, said: str, tmp_path: Path
     with pytest.raises(UsageError, match=said) as caught:
         quire.consolidate(given, tmp_path / "out", spark=LOCAL, progress=False)
     assert "hunter2" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_host_may_be_named_by_its_address(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"1\n")
+    with remote.http(tmp_path, "::1") as url:
+        assert "[::1]" in url
+        assert [e.name for e in bare(normalise(url)).walk()] == ["a.txt"]
 
 
 def test_a_file_with_colons_in_its_name_is_a_file(tmp_path: Path) -> None:

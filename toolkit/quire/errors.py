@@ -199,18 +199,21 @@ def printable(text: str) -> str:
 
 
 _NAMED = (
-    r"(?:(?<![a-z])(?:sig|sas|pass|kms)|signature|token|delegation|secret|password|passwd|passphrase|pwd|credentials?"
+    r"(?:(?:(?<![a-z])|(?<=%3f))(?:sig|sas|pass|kms)|signature|token|delegation|secret|password|passwd|passphrase|pwd|credentials?"
     r"|(?:access|account|shared|api|private|storage|secret|encryption|customer|master|signing)[_.-]?(?:access)?[_.-]?key)"
 )
 # The name of an option: whatever stands before the word, and what is joined to it behind, as an account in fs.azure.account.key.name.
 _WORDS = rf"{_NAMED}(?:[._-][\w.-]*)?['\"]?\s*(?:[=:]|%3d)\s*"
 _AZURE = "|".join(rf"(?<={scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
+_QUOTED_AZURE = _AZURE.replace("://", "%3a%2f%2f")
 _KEYS = ("key", "token", "secret", "pass", "pwd", "sig", "sas", "kms", "credential", "delegation")
 _DOTTED = str.maketrans("İı", "ii")
 # Each pattern with the words of which a text has one, in any case, where the pattern has something to hide: nearly no text has one.
 _SECRETS = (
     # user:password@ or token@ in a URL; what stands there in a URL of Azure storage is a container, if it looks like one
     (("@",), re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{1,63}}@)[^/\s]*@"), "***@"),
+    # The same within a URL that is quoted in another one
+    (("%40",), re.compile(rf"(?<=%3a%2f%2f)(?!(?:{_QUOTED_AZURE})[a-z0-9$-]{{1,63}}%40)(?:(?!%2f)[^/\s])*%40", re.IGNORECASE), "***%40"),
     (("private key",), re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "***"),
     # Options that hold others, and headers that say who asks: all that follows is theirs.
     (("sasl.",), re.compile(r"(sasl\.(?:oauthbearer|jaas)[\w.]*['\"]?\s*[=:]\s*)(?!\*\*\*)[^\r\n]+", re.IGNORECASE), r"\1***"),

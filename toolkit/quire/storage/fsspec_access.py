@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import xxhash
 
-from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
+from quire.errors import NotFoundError, StorageError, TransientError, UsageError, hide, scrub
 from quire.storage.base import Entry, instant
 from quire.storage.http import BUSY, for_now, unanswered
 from quire.storage.options import names
@@ -29,6 +29,9 @@ _OTHERS = frozenset((
     "arrow_hdfs", "asynclocal", "asyncwrapper", "async_wrapper", "blockcache", "cached", "dask", "data", "dir", "file", "filecache",
     "generic", "hdfs", "local", "memory", "pyscript", "reference", "simplecache",
 ))  # fmt: skip
+_COPIES = frozenset(("blockcache", "cached", "filecache", "simplecache"))
+_REVISIONS = ("git", "github")  # in whose URLs a repository and its revision stand as user, password and host
+_LINK = re.compile(r"//(?:[^/@\[]*@)?\[[^\]/]*\]|(::)")
 _SECRETS = ("password", "passwd", "secret", "token", "key")
 # What tells one content of a file from another, as the file systems call it. Not the time of the last access, which a read changes.
 _STAMPS = (
@@ -63,21 +66,41 @@ def by_url(scheme: str) -> bool:
 
 def normalise(scheme: str, rest: str) -> str:
     """One URL for one place, from what follows `scheme:`. Raises UsageError."""
-    said = scrub(f"{scheme}:{rest}", 200)
-    first, chained, archive = (f"//:{rest}" if rest.startswith(":") else rest).partition("::")
-    if chained:
-        return "/".join([f"{scheme}://{quote(_archive(archive, said), safe='')}", *names(said, first.strip("/"))])
+    said = scrub(re.sub(r"\?.*", "?…", f"{scheme}:{rest}", flags=re.DOTALL), 200)
+    first, *chain = _links(f"//:{rest}" if rest.startswith(":") else rest)
+    if chain:
+        return "/".join([f"{scheme}://{quote(_archive(chain, said), safe='')}", *names(said, first.strip("/"))])
     authority, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest.lstrip("/"))
-    given = _class(scheme)._get_kwargs_from_urls(f"{scheme}://{authority}/")
-    if any(value and any(word in name.lower() for word in _SECRETS) for name, value in given.items()):
+    if _is_archive(authority):
+        return "/".join([f"{scheme}://{quote(_archive(_links(unquote(authority)), said), safe='')}", *names(said, path)])
+    of_urls = by_url(scheme)
+    if of_urls and (not authority or "@" in authority or "?" in f"{authority}/{path}" or "#" in path):
+        raise UsageError(
+            f"{said!r} is not the URL of a directory: scheme://host/path, without a user, a query or a fragment. Quote '?' as %3F."
+        )
+    if _secret(scheme, authority, path):
         raise UsageError(f"{said!r} carries a secret, and a URL is written into reports. Give it in the options of the source.")
-    if by_url(scheme):
-        if not authority or "@" in authority or "?" in path or "#" in path:
-            raise UsageError(
-                f"{said!r} is not the URL of a directory: scheme://host/path, without a user, a query or a fragment. Quote '?' as %3F."
-            )
+    if of_urls:
         return "/".join([f"{scheme}://{authority.lower()}", *(as_url(name) for name in names(said, path))])
     return "/".join([f"{scheme}://{authority}", *names(said, path)])
+
+
+def _links(url: str) -> list[str]:
+    """The parts of a chain, which `::` joins: the one in the brackets of a host's address does not."""
+    ends = [match.start() for match in _LINK.finditer(url) if match[1]]
+    return [url[begin:end] for begin, end in zip([0, *(end + 2 for end in ends)], [*ends, len(url)], strict=True)]
+
+
+def _secret(scheme: str, authority: str, path: str) -> bool:
+    """Whether a URL carries a secret, as far as its file system or its words tell."""
+    query = f"{authority}/{path}".partition("?")[2]
+    if hide(query) != query or (":" in authority.rpartition("@")[0] and scheme not in _REVISIONS):
+        return True
+    try:
+        given = _class(scheme)._get_kwargs_from_urls(f"{scheme}://{authority}/")
+    except ValueError:
+        return False  # its package is missing, or it is not a URL: who opens it says so
+    return any(value and any(word in name.lower() for word in _SECRETS) for name, value in given.items())
 
 
 def as_url(name: str) -> str:
@@ -85,21 +108,38 @@ def as_url(name: str) -> str:
     return quote(unquote(name), safe=_SAFE)
 
 
-def _archive(url: str, said: str) -> str:
-    """The URL of an archive; a file on disk by its whole path."""
-    if not url:
+def _archive(chain: list[str], said: str) -> str:
+    """The URL of an archive, from the links of a chain; a file on disk by its whole path."""
+    *between, last = chain
+    if not last:
         raise UsageError(f"{said!r} names no archive behind '::'. Write for example zip://inner::sftp://host/a.zip.")
-    kind, colon, path = url.partition("://")
-    if colon and kind.lower() != "file":
-        return url
-    return "file://" + os.path.abspath(os.path.expanduser(path if colon else url))
+    for link in chain:
+        kind, colon, rest = link.partition("://")
+        authority, _, path = rest.partition("/")
+        if kind.lower() in _COPIES:
+            raise UsageError(f"{said!r} goes through {kind}, whose copy may be an old one. Leave that out.")
+        if colon and (_secret(kind.lower(), authority, path) or (kind.lower() in ("http", "https") and ("@" in authority or "?" in rest))):
+            raise UsageError(
+                f"{said!r} carries a secret, or a user or query that may be one, and a URL is written into reports. Give it in the options "
+                f"of the source, or copy the archive to another place."
+            )
+        if colon and "[" in authority:
+            raise UsageError(f"{said!r} has an address in brackets behind '::', which fsspec does not take. Write the host's name.")
+    kind, colon, path = last.partition("://")
+    if not colon or kind.lower() == "file":
+        last = "file://" + os.path.abspath(os.path.expanduser(path if colon else last))
+    return "::".join([*between, last])
+
+
+def _is_archive(authority: str) -> bool:
+    return "%3A%2F%2F" in authority.upper()
 
 
 def parts(url: str) -> tuple[str, str, str]:
     """A normalised URL → its scheme, the URL that fsspec opens, and the path below that."""
     scheme, _, rest = url.partition("://")
     authority, _, path = rest.partition("/")
-    opened = f"{scheme}://::{unquote(authority)}" if "%3A%2F%2F" in authority.upper() else f"{scheme}://{authority}/"
+    opened = f"{scheme}://::{unquote(authority)}" if _is_archive(authority) else f"{scheme}://{authority}/"
     return scheme, opened, path
 
 
@@ -180,19 +220,27 @@ class FileSystems:
         from fsspec.core import url_to_fs
 
         _class(self.scheme)
-        _, chained, last = self.opens.rpartition("::")
         file = was = None
         try:
-            if chained:
+            if self.opens.startswith(f"{self.scheme}://::"):
+                last = self.opens.rpartition("::")[2]
                 file = url_to_fs(last, skip_instance_cache=True, **self.options.get(last.partition("://")[0], {}))  # type: ignore[arg-type]
                 was = _told(file)
-            fs, base = url_to_fs(self.opens, skip_instance_cache=True, **self.options)
+            fs, base = self._by_address() if "://[" in self.opens else url_to_fs(self.opens, skip_instance_cache=True, **self.options)
         except (TypeError, ValueError) as e:
             raise UsageError(f"cannot open {self.shown}: {self._said(e)}. Look at the URL and at the options of the source.") from None
         except Exception:
             self._check(Opened(None, "", file, was), what)
             raise
         return Opened(fs, base if base.endswith("/") or not base else f"{base}/", file, was)
+
+    def _by_address(self) -> tuple[Any, str]:
+        """A host by its address in brackets, which fsspec takes for a chain of URLs."""
+        made = _class(self.scheme)
+        given = {**made._get_kwargs_from_urls(self.opens), **self.options}
+        if "host" in given:
+            given["host"] = urlsplit(self.opens).hostname
+        return made(skip_instance_cache=True, **given), made._strip_protocol(self.opens)
 
     def _check(self, found: Opened | None, what: str) -> None:
         """Raise Changed if an archive is not what it was before it was opened."""
