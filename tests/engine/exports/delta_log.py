@@ -19,19 +19,26 @@ def commits(there: Mapping[str, bytes]) -> list[list[dict[str, Any]]]:
 
 
 def offered(there: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """Data file → its `add`, of the files that the table has; an AssertionError for one that is added twice, or was not there."""
+    """Data file → its `add`, of the files that the table has; an AssertionError for one that is added twice, or was not there.
+
+    With new columns each that is there may be added once more, as one that tells nothing new: its values are of another type by now.
+    """
     files = dict[str, dict[str, Any]]()
     versions = []
     for actions in commits(there):
         versions += [action["txn"]["version"] for action in actions if "txn" in action]
+        stated, here = any("metaData" in action for action in actions), set[str]()
         for action in actions:
             if said := action.get("add"):
                 name = unquote(said["path"])
-                assert name not in files, f"{name} was added twice"
+                assert name not in here, f"{name} was added twice"
+                assert name not in files or (stated and not said["dataChange"]), f"{name} was added twice"
+                here.add(name)
                 files[name] = said
             if said := action.get("remove"):
                 name = unquote(said["path"])
                 assert name in files, f"{name} was removed, and is not there"
+                assert name not in here, f"{name} was added and removed by one commit"
                 del files[name]
     assert versions == sorted(set(versions)), "each version once, in their order"
     return files

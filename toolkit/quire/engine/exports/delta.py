@@ -164,7 +164,11 @@ def _next(log: Log, tip: _Tip, version: int, *, always: bool) -> tuple[_Tip, lis
     if changed.added and (made != tip.made or tip.columns or offered.changes_columns(log)):
         found, table = _with_table(log, found, next(iter(changed.added)))
         table = table if (made, found.columns) != (tip.made, tip.columns) else []
-    adds = ({"add": _add(name, file.size, file.records, made, change=change)} for name, (file, change) in changed.added.items())
+    added = dict(changed.added)
+    if made != tip.made:  # no value may stay that was written for another type: 1.50 would be '1.5' as text
+        there = _content(log.store, tip.number).items()
+        added |= {name: (file, False) for name, file in there if name not in added and name not in changed.gone}
+    adds = ({"add": _add(name, file.size, file.records, made, change=change)} for name, (file, change) in added.items())
     removes = (
         {"remove": {"path": quote(name), "deletionTimestamp": _now(), "dataChange": change}} for name, change in changed.gone.items()
     )  # fmt: skip
