@@ -10,6 +10,7 @@ from typing import Any
 
 import deltalake
 import duckdb
+import iceberg_table
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -276,6 +277,42 @@ def test_an_export_that_cannot_be_written_lags_and_the_next_call_brings_it_on(tm
     assert "behind" not in report.exports[0]
     assert contents(dest) == rows(dest) == ["b", "new", "went"], "and nothing of what came and went meanwhile"
     assert len(list(dest.glob("*.parquet"))) == 3
+
+
+def test_rows_that_came_before_a_compaction_and_were_not_offered_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call dies before the export, and the next one is a compaction: who follows the table hears of the rows."""
+    dest = tmp_path / "out"
+    gather(write(tmp_path / "in", {"a": b"a"}), dest, **HERE)
+    Ledger(dest).export("iceberg")
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "bring", lambda *_, **__: kill())
+        with pytest.raises(Killed):
+            gather(write(tmp_path / "in", {"b": b"b"}), dest, **HERE)
+    Ledger(dest).compact(spark=LOCAL, progress=False)
+    assert contents(dest) == ["a", "b"]
+    last = commits(objects(dest))[-1]
+    assert [action["add"]["dataChange"] for action in last if "add" in action] == [True]
+    assert [action["remove"]["dataChange"] for action in last if "remove" in action] == [True]
+    said = iceberg_table.metadata(objects(dest))[2]
+    assert said["snapshots"][-1]["summary"]["operation"] == "overwrite"
+
+
+def test_rows_that_were_compacted_and_forgotten_before_they_were_offered_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dest = tmp_path / "out"
+    for name in "ab":
+        gather(write(tmp_path / "in", {name: name.encode()}), dest, **HERE)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "bring", away)
+        Ledger(dest).compact(spark=LOCAL, progress=False)
+    Ledger(dest).forget(tmp_path / "in" / "a", spark=LOCAL, progress=False)
+    assert contents(dest) == ["b"]
+    last = commits(objects(dest))[-1]
+    assert [action["add"]["dataChange"] for action in last if "add" in action] == [True]
+    assert [action["remove"]["dataChange"] for action in last if "remove" in action] == [True, True]
 
 
 def test_a_log_that_was_deleted_is_made_anew_and_a_gap_is_one_line(tmp_path: Path) -> None:

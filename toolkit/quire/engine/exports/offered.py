@@ -77,8 +77,13 @@ def between(log: Log, since: int, until: int, content: Callable[[], Mapping[str,
         for task in log.in_effect(commit, until, reader=True):
             added |= {file.name: (file, change) for file in task.data_files}
             gone |= dict.fromkeys(task.coverage.removes, change)
+    # Nobody has seen what came and went, and its rows may lie in the files of a compaction now: then these hold more than what moved.
     both = added.keys() & gone.keys()
-    return Change({n: said for n, said in added.items() if n not in both}, {n: said for n, said in gone.items() if n not in both})
+    unseen = bool(both)
+    return Change(
+        {n: (file, change or unseen) for n, (file, change) in added.items() if n not in both},
+        {n: change or unseen for n, change in gone.items() if n not in both},
+    )
 
 
 def check_known(options: Mapping[str, str], *known: str, format: str) -> None:
