@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_retire import STEPS, History
 
+import quire
 from gathering import gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.engine.exports import symlinks
@@ -88,6 +89,34 @@ def test_each_partition_has_its_manifest_and_others_are_not_touched(tmp_path: Pa
     with refused(RefusedError, 2, "files in directories of different columns", "drop_export('symlinks')"):
         gather(write(source, {"k=5/f": b"5\n"}), dest, **how)
         Ledger(dest).export("symlinks")
+
+
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "k": "a", "j": ""}, {"id": 2, "k": "", "j": ""}, {"id": 3, "k": None, "j": "b"}, {"id": 4, "k": "", "j": "b"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "counts"), [(ROWS, [1, 1, 2]), (ROWS[1:2], [0, 1, 0]), (ROWS[3:], [0, 0, 1])], ids=str)
+def test_empty_text_is_named_beside_missing_values(tmp_path: Path, rows: list[dict[str, Any]], counts: list[int]) -> None:
+    """As Hive has it, which knows no empty text there; also where nothing else is there."""
+    dest, none = tmp_path / "out", "__HIVE_DEFAULT_PARTITION__"
+    how: dict[str, Any] = {"partition_by": ["k", "j"], "schema": "id long, k string, j string", "function_version": "1", "spark": LOCAL}
+    quire.process(write(tmp_path / "in", {"a": b"a"}), dest, lambda split, content: rows, exports="symlinks", progress=False, **how)
+    assert any("/empty/" in str(path) for path in dest.rglob("*.parquet"))
+    found = {folder: len(paths) for folder, paths in named(dest).items()}
+    assert found == {f: n for f, n in zip((f"k=a/j={none}", f"k={none}/j={none}", f"k={none}/j=b"), counts, strict=True) if n}
+
+
+def test_empty_text_that_comes_later_does_not_stop_it(tmp_path: Path) -> None:
+    source, dest, none = tmp_path / "in", tmp_path / "out", "k=__HIVE_DEFAULT_PARTITION__"
+    how = LINES | {"layout": "directories"}
+    gather(write(source, {"k=1/f": b"1\n", f"{none}/f": b"missing\n"}), dest, **how)
+    report = gather(write(source, {f"{none}/empty/f": b"empty\n"}), dest, **how)
+    assert "behind" not in report.exports[0]
+    assert {folder: len(paths) for folder, paths in named(dest).items()} == {"k=1": 1, none: 2}
+    (only,) = [path for path in named(dest)[none] if path.parent.name == "empty"]
+    Ledger(dest).forget(file=str(only.relative_to(dest)), spark=LOCAL)
+    assert lines(dest) == ["1", "missing"]
 
 
 def test_what_somebody_has_changed_or_deleted_is_written_again(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ def directory(name: str, value: str | None) -> str:
     return f"{_escaped(name)}={_escaped(value)}"
 
 
+def as_others_see(folder: str) -> str:
+    """The directory in which other readers find the rows of one: to them, empty text is a missing value."""
+    parts = folder.split("/")
+    return "/".join(part for part, above in zip(parts, ["", *parts], strict=False) if part != EMPTY or not above.endswith(f"={NULL}"))
+
+
 def length(name: str, value: str | None) -> int:
     """Bytes of the name of a value's directory."""
     return len(directory(name, value).partition("/")[0].encode())

@@ -16,6 +16,7 @@ from quire.commit.names import EXPORTS
 from quire.engine.exports import offered
 from quire.engine.exports.pointer import point
 from quire.errors import RefusedError
+from quire.formats import partitions
 from quire.storage import Store
 from quire.storage.address import readable
 
@@ -76,7 +77,7 @@ class _Offer:
     def folder(self, name: str) -> str:
         """The folder of the manifest that names a data file: that of its partition, if it lies in one."""
         spec = self.log.spec()
-        folder = name.rpartition("/")[0] if spec is not None and spec.layout == "directories" else ""
+        folder = partitions.as_others_see(name.rpartition("/")[0]) if spec is not None and spec.layout == "directories" else ""
         return folder if all("=" in part for part in folder.split("/")) else ""
 
     def _compute(self, version: int, watch: offered.Watch = offered.unwatched) -> None:
