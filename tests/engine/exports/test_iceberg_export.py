@@ -94,6 +94,19 @@ def test_a_type_that_iceberg_does_not_have_is_one_line(kind: pa.DataType) -> Non
         iceberg_types.Schema(pa.schema([("pair", pa.struct([("t", kind)]))]), {}, "file:///out", {}, 0)
 
 
+@pytest.mark.parametrize(
+    ("columns", "made"),
+    [
+        ({"a": pa.struct([("b", pa.int64())]), "a.b": pa.int64()}, {}), ({"a": pa.list_(pa.int64())}, {"a.element": "string"}),
+        ({"p": pa.struct([("a", pa.map_(pa.string(), pa.int64())), ("a.key", pa.int64())])}, {}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_two_columns_of_one_name_are_one_line(columns: dict[str, pa.DataType], made: dict[str, str]) -> None:
+    with refused(RefusedError, 2, "file:///out has two columns that Iceberg calls ", "another name"):
+        iceberg_types.Schema(pa.schema(columns.items()), made, "file:///out")
+
+
 def test_partition_columns_are_typed_and_may_widen(tmp_path: Path) -> None:
     how, dest = HERE | {"layout": "directories"}, tmp_path / "out"
     gather(write(tmp_path / "in", {"k=1/dt=2026-11-26/a": b"a", "k=2/dt=2026-11-27/b": b"b"}), dest, **how)

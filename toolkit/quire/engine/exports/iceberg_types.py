@@ -6,6 +6,7 @@ Data files name their columns and hold no ids, so the table says which id each n
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,12 @@ class Schema:
         self.made = {name: ids.of_made(name, kind) for name, kind in made.items()}
         self.fields += [{"id": self.made[name], "name": name, "required": False, "type": kind} for name, kind in made.items()]
         self.last = ids.last
+        names = Counter(map(".".join, _Ids(self.fields, 0).known))
+        if twice := next((name for name, count in names.items() if count > 1), None):
+            raise RefusedError(
+                f"{where} has two columns that Iceberg calls {quoted(twice)}, since it joins the name of a column to that of its part by a "
+                "dot: give one of them another name."
+            )
 
     def mapping(self) -> list[dict[str, Any]]:
         """Which id each column of a data file has, by its name."""
