@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import tarfile
 import threading
 import zipfile
@@ -11,9 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote, quote_plus
 
 import fsspec
 import pytest
+from fsspec.implementations.http import HTTPFile, HTTPStreamFile
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.implementations.tar import TarFileSystem
 
@@ -56,8 +59,6 @@ class Place:
 
     def name(self, name: str) -> str:
         """As the store calls it: by HTTP a name is part of a URL."""
-        from urllib.parse import quote
-
         return quote(name, safe="/!$&'()*+,;=:@-._~") if self.kind == "http" else name
 
     def write(self, name: str, data: bytes) -> None:
@@ -129,6 +130,27 @@ def test_files_are_read_whole_in_ranges_and_as_streams(place: Place) -> None:
     assert [store.get_range("short", *span) for span in ((1, 3), (3, 100), (9, 1))] == [b"234", b"45", b""]
     with pytest.raises(quire.NotFoundError, match="is not there"):
         store.get("no")
+
+
+@pytest.mark.parametrize("place", ["http"], indirect=True)
+def test_a_server_without_ranges_gives_long_files_whole(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = b"".join(b"%063d\n" % n for n in range(11 * MiB // 64))
+    place.write("long.txt", lines)
+    (request,) = asked(place.store, "long.txt")
+    for start, length in ((0, len(lines)), (7, 9 * MiB), (5 * MiB + 1, 6 * MiB - 1)):
+        ((_, found),) = ((r, content(answer)) for r, answer in place.store.read_many([request._replace(start=start, length=length)]))
+        assert found == lines[start : start + length], (start, length)
+    dest = tmp_path / "out"
+    assert gather(place.url, dest).files == 1
+    assert sorted(b"".join(f.read_bytes() for f in dest.glob("part*")).splitlines()) == lines.splitlines()
+
+    def refuses(self: Any, length: int = -1) -> bytes:
+        raise ValueError("The HTTP server doesn't appear to support range requests")
+
+    monkeypatch.setattr(HTTPFile, "read", refuses)
+    monkeypatch.setattr(HTTPStreamFile, "read", refuses)
+    with pytest.raises(StorageError, match="range requests"):
+        list(place.store._pieces("long.txt", 0, len(lines)))
 
 
 @pytest.mark.parametrize("place", ["http", "ftp", "sftp"], indirect=True)
@@ -521,6 +543,51 @@ def test_a_wrong_option_is_said_in_one_line(tmp_path: Path) -> None:
     with remote.sftp(tmp_path) as url, pytest.raises(UsageError, match="options of the source") as caught:
         bare(f"{url}/x", {**SIGNED_IN, "pasword": "hunter2"}).stat("a")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "hunter two/é", b"hunter two/\xe9", b"hunter two", 31337133, {"cookie": "hunter'two"}, ["x", ("hunter two",)],
+        {"a": [{"b": "hunter two"}]},
+    ],
+)  # fmt: skip
+def test_no_error_says_a_value_of_an_option_however_deep(told: Any, held: Any) -> None:
+    put("/in/a", b"1")
+
+    def fails(path: str) -> None:
+        inner = held
+        while isinstance(inner, dict | list | tuple):
+            inner = [*(inner.values() if isinstance(inner, dict) else inner)][-1]
+        text = inner if isinstance(inner, bytes) else str(inner)
+        raise RuntimeError(f"{inner!r} {inner} {quote(text)} {quote(text, safe='')} {quote_plus(text)} refused, and {held}")
+
+    told("listing", fails)
+    store = bare("told://in", {"held": held})
+    with refused(StorageError, 3, "refused") as caught:
+        list(store.scan())
+    assert "hunter" not in str(caught.value)
+    assert "31337133" not in str(caught.value)
+
+
+def test_a_password_of_the_place_behind_an_archive_is_not_said(tmp_path: Path) -> None:
+    """Servers may repeat it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            came, _ = listening.accept()
+            with came, came.makefile("rb") as lines:
+                came.sendall(b"220 here\r\n")
+                for line in lines:
+                    came.sendall({b"USER": b"331 and?\r\n", b"PASS": b"530 bad password " + line[5:]}.get(line[:4], b"500 no\r\n"))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url, options = f"zip://in::ftp://127.0.0.1:{listening.getsockname()[1]}/a.zip", {"ftp": {"username": "me", "password": "hunter2pw"}}
+        with refused(StorageError, 3, "no permission", "***") as caught:
+            gather(url, tmp_path / "out", source_options=options)
+        assert "hunter2" not in str(caught.value)
+        thread.join(10)
 
 
 def test_the_parts_of_a_piece_are_asked_for_at_once_by_sftp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 import xxhash
 
@@ -254,8 +254,8 @@ class FileSystems:
     def _said(self, error: BaseException) -> str:
         """An error's words without the value of any option."""
         text = str(error).rstrip(".")
-        for value in self.options.values():
-            if isinstance(value, str) and len(value) > 3:
+        for value in sorted(set(_spellings(self.options)), key=len, reverse=True):  # else the rest of a longer one would stay
+            if len(value) > 3:
                 text = text.replace(value, "***")
         return scrub(text, 200) or type(error).__name__
 
@@ -282,6 +282,21 @@ class FileSystems:
         if _passes(error):
             return for_now(what, host, why, innermost)
         return StorageError(f"{what}: {name}: {self._said(error)}. Look at the source.")
+
+
+def _spellings(options: object) -> Iterator[str]:
+    """The values in options, however deep, as texts may have them."""
+    if isinstance(options, Mapping):
+        options = list(options.values())
+    if isinstance(options, list | tuple | set | frozenset):
+        for each in options:
+            yield from _spellings(each)
+    elif isinstance(options, bytes):
+        yield from _spellings(options.decode(errors="replace"))
+        yield from (repr(options)[2:-1], quote(options), quote(options, safe=""), quote_plus(options))
+    elif isinstance(options, str | int | float) and not isinstance(options, bool):
+        text = str(options)
+        yield from (text, repr(text)[1:-1], quote(text), quote(text, safe=""), quote_plus(text))
 
 
 def _forget_listings(fs: Any) -> None:

@@ -254,16 +254,16 @@ class FsspecStore(SourceAlone):
             file = opened.enter_context(fs.open(path, "rb", block_size=window.PIECE))
             together = getattr(file, "readv", None)  # asks for all parts of a piece before the first one comes
             file.seek(start)
-            left = length
+            left, ranges = length, True
             while left:
                 most = min(window.PIECE, left)
                 try:
                     piece = file.read(most) if together is None else b"".join(together([(start + length - left, most)]))
                 except ValueError as e:
-                    if not self._by_url or left < length or "range" not in str(e):
+                    if not self._by_url or not ranges or "range" not in str(e):
                         raise
-                    file = opened.enter_context(fs.open(path, "rb", block_size=0))  # from the beginning on, without a range
-                    passed = start
+                    file, ranges = opened.enter_context(fs.open(path, "rb", block_size=0)), False  # from the beginning on, at once
+                    passed = start + length - left
                     while passed and (piece := file.read(min(window.PIECE, passed))):
                         passed -= len(piece)
                     continue
