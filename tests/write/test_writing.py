@@ -12,13 +12,15 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from writes import begin, end, listed, rows, there, write
+from writes import begin, end, listed, read, rows, there, write
 
 import quire
 import sim
+from gathering import refused
 from quire.commit import names, protocol
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
+from quire.read.content import content
 from quire.sources.splits import FileInfo
 from quire.storage import connect, destination
 from quire.write import columns
@@ -376,6 +378,139 @@ def test_nothing_of_the_ledger_is_needed_twice(tmp_path: Path) -> None:
     with pytest.raises(QuireError, match=re.escape("the ledger segment")):
         write(tmp_path, [rows(1)], batch="b")
     assert Log(connect(destination(tmp_path), None)).refresh().tip == 2
+
+
+# ------------------------------------------------------------------------------------------------------------ columns of directories
+def keyed(**columns: Any) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array([1], pa.int64()), **{name: [value] for name, value in columns.items()}})
+
+
+def put(dest: Path, frame: pa.RecordBatch, *by: str, **how: Any) -> None:
+    write(dest, [frame], columns=frame.schema, by=by, **how)
+
+
+@pytest.mark.parametrize(
+    ("columns", "by", "said"),
+    [
+        (keyed(day="a"), ("day",), ["in directories by dt, and", "in directories by day.", "Say option('partition_by', 'dt') as before"]),
+        (keyed(dt="a", k=1), ("dt", "k"), ["in directories by dt, and", "in directories by dt, k."]),
+        (keyed(dt=7), ("dt",), ["in directories by dt string, and", "in directories by dt bigint.", "Cast the columns of partition_by"]),
+    ],
+)
+def test_other_directories_than_those_that_are_there_are_refused(
+    tmp_path: Path, columns: pa.RecordBatch, by: tuple[str, ...], said: list[str]
+) -> None:  # fmt: skip
+    put(tmp_path, keyed(dt="a"), "dt")
+    for mode in ("", "rows", "partitions"):
+        with refused(RefusedError, 2, *said):
+            put(tmp_path, columns, *by, mode=mode)
+    assert read(tmp_path) == [{"id": 1, "dt": "a"}]
+
+
+def test_directories_in_another_order_are_refused(tmp_path: Path) -> None:
+    put(tmp_path, keyed(a="x", b="y"), "a", "b")
+    with refused(RefusedError, 2, "in directories by a, b, and", "in directories by b, a.", "option('partition_by', 'a,b') as before"):
+        put(tmp_path, keyed(a="x", b="y"), "b", "a", mode="partitions")
+    put(tmp_path, keyed(a="x", b="y"), "a", "b", mode="partitions")
+    assert read(tmp_path) == [{"id": 1, "a": "x", "b": "y"}]
+
+
+def test_values_of_directories_keep_their_types(tmp_path: Path) -> None:
+    def one(text: str | None, **how: Any) -> None:
+        put(tmp_path, keyed(text=text, long=5, yes=True).cast(KEYS), "text", "long", "yes", **how)
+
+    def by_delta() -> list[dict[str, Any]]:
+        return deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist()
+
+    for text in ("007", None):
+        one(text)
+    ledger, texts = quire.Ledger(tmp_path), ["007", "7", "7", "9", None]
+    for _ in range(2):
+        one("7", mode="partitions")
+        one("7")
+        one("9", batch="monday")
+        ledger.compact(spark=LOCAL, progress=False)
+        ledger.checkpoint(spark=LOCAL)
+        assert [row["text"] for row in sorted(read(tmp_path), key=str)] == sorted(texts, key=repr)
+        _, made = content(connect(destination(tmp_path), None), destination(tmp_path)).columns()
+        assert made == {"text": pa.string(), "long": pa.int64(), "yes": pa.bool_()}
+    ledger.export("delta", progress=False)
+    assert sorted(by_delta(), key=str) == sorted(read(tmp_path), key=str)
+    assert min(read(tmp_path), key=str) == {"id": 1, "text": "007", "long": 5, "yes": True}
+
+
+KEYS = pa.schema([("id", pa.int64()), ("text", pa.string()), ("long", pa.int64()), ("yes", pa.bool_())])
+
+
+def test_of_two_first_writes_into_other_directories_one_counts(tmp_path: Path) -> None:
+    begun = [(begin(tmp_path, batch.schema, by=by), batch) for batch, by in ((keyed(dt="7"), ("dt",)), (keyed(dt=7), ("dt",)))]
+    done = [(one, [attempt(one, 0, [batch])]) for one, batch in begun if one is not None]
+    end(*done[1])
+    with pytest.raises(QuireError, match=r"holds parquet, in directories by dt bigint, and this job made .* by dt string"):
+        end(*done[0])
+    assert read(tmp_path) == [{"id": 1, "dt": 7}]
+
+
+def test_directories_that_no_write_has_said_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of an earlier quire, or of a claim: readers infer their types."""
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.schemas, "text", lambda _: "")
+        put(tmp_path, keyed(dt="007"), "dt")
+    put(tmp_path, keyed(dt="8"), "dt")
+    assert sorted(row["dt"] for row in read(tmp_path)) == [7, 8]
+    for frame, by in ((keyed(day="a"), ["day"]), (keyed(dt="a", k="b"), ["dt", "k"])):
+        with refused(RefusedError, 2, "in directories by dt, and", "Say option('partition_by', …) as before"):
+            put(tmp_path, frame, *by)
+    put(tmp_path, keyed(dt="8"), "dt", mode="partitions")
+    assert sorted(row["dt"] for row in read(tmp_path)) == [7, 8]
+
+
+def claimed(dest: Path, batch: pa.RecordBatch, folder: str) -> None:
+    source = dest.with_name("in")
+    source.mkdir(exist_ok=True)
+    (source / f"{folder.replace('/', ',')} {len(list(source.iterdir()))}").write_bytes(b"1\n")
+    with quire.Ledger(dest, create=not dest.exists()).claim(source, progress=False, spark=LOCAL) as c:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(batch), sink)
+        connect(c.path).put(f"{folder}/x.parquet", sink.getvalue().to_pybytes())
+
+
+def test_claims_and_writes_agree_on_directories(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    put(mine, keyed(k=7), "k")
+    claimed(mine, keyed(), "k=8")
+    for folder in ("day=8", "k=8/a=1", "k=x"):
+        with refused(RefusedError, 2, "in directories by k", "of earlier claims, and this block has written", folder.partition("=")[0]):
+            claimed(mine, keyed(), folder)
+    assert sorted(row["k"] for row in read(mine)) == [7, 8]
+    claimed(theirs, keyed(), "k=7")
+    with refused(RefusedError, 2, "in directories by k of earlier claims, and this block has written parquet, in directories by day"):
+        claimed(theirs, keyed(), "day=8")
+    put(theirs, keyed(k=8), "k")
+    assert sorted(row["k"] for row in read(theirs)) == [7, 8]
+
+
+def test_a_committer_keeps_to_the_directories_of_a_write(tmp_path: Path) -> None:
+    put(tmp_path, keyed(k="7"), "k")
+    committer = quire.committers.OutputCommitter(tmp_path)
+    for folder, said in (("k=07", ""), ("day=8", "in directories by k, and job")):
+        job = committer.setup_job(1)
+        task = committer.setup_task(job, 0)
+        with task.create(f"{folder}/x.parquet") as file:
+            pq.write_table(pa.table(keyed()), file)
+        committer.commit_task(task)
+        if said:
+            with refused(RefusedError, 2, said, "in directories by day: nothing of it is visible"):
+                committer.commit_job(job)
+        else:
+            committer.commit_job(job)
+    assert sorted(row["k"] for row in read(tmp_path)) == ["07", "7"]
+
+
+def test_a_day_of_no_year_that_readers_know_names_no_directory(tmp_path: Path) -> None:
+    batch = pa.record_batch({"id": [1], "d": pa.array([3_000_000], pa.int32()).cast(pa.date32())})
+    with pytest.raises(UsageError, match="lies in no year from 1 to 9999"):
+        put(tmp_path, batch, "d")
 
 
 # ---------------------------------------------------------------------------------------------------------------- columns that grow

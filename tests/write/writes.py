@@ -13,6 +13,8 @@ from quire.commit.entries import Task
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import live
+from quire.read.content import content
+from quire.read.rows import Reading, pieces
 from quire.storage import connect, destination
 from quire.write import writing as steps
 from quire.write.asked import asked
@@ -55,3 +57,13 @@ def listed(dest: Any) -> list[int]:
     store = connect(destination(dest), None)
     names = [e.name for e in store.walk() if e.name.endswith(".parquet") and not e.name.startswith("_quire/")]
     return sorted(x for name in names for x in pq.read_table(pa.BufferReader(store.get(name))).column("id").to_pylist())
+
+
+def read(dest: Any) -> list[dict[str, Any]]:
+    """The rows as `quire.read` gives them, with the columns of their directories."""
+    held = content(connect(destination(dest), None), destination(dest))
+    own, made = held.columns()
+    reading = Reading(
+        held.url, None, held.version, "parquet", held.spec.compression, pa.schema([*own, *made.items()]), made, kept=held.kept
+    )
+    return [row for piece in pieces(held) for batch in reading.rows(piece) for row in batch.to_pylist()]

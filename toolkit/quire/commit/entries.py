@@ -162,7 +162,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kind: str = FILES  # of the input
     split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups
     reduce: str = ""  # the function that all rows of a job went through together, after the transform
-    by: str = ""  # the column by whose values the rows lie in directories
+    by: str = ""  # the columns by whose values the rows lie in directories; of a write with their types
     decompress: str = ""  # how compressed files were taken, where that is not what is usual for the transform
     archives: bool = False  # whether the members of archives were taken as documents, where archives could be kept as they are
     dialect: Annotated[str, msgspec.Meta(max_length=2)] = ""  # of lines of delimited text: the delimiter, and the quote if there is one

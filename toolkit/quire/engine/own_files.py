@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from quire.commit.entries import CLAIM, UNSAID, Spec
+from quire.commit.entries import CLAIM, UNSAID, PlanHead, Spec, Task
 from quire.commit.log import Log
-from quire.errors import QuireError, RefusedError, StorageError, about
-from quire.formats import parquet
+from quire.coverage.fold import fold
+from quire.coverage.live import live
+from quire.errors import FormatError, QuireError, RefusedError, StorageError, about, quoted, scrub
+from quire.formats import parquet, partition_columns, partitions
 from quire.sources.files import is_hidden
 from quire.sources.transforms import schemas
 from quire.storage import Entry, Folder, Store, Trouble
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The ending stands in the name that the file will have, so it is short: a job may give a name as long as a file system takes.
 KINDS = re.compile(r"\.(?:[a-z0-9]{1,16}\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
@@ -103,6 +110,70 @@ def spec_there(log: Log) -> Spec:
     """The log's spec of the existing files."""
     found = log.filling()
     return found[1].spec if found else UNWRITTEN
+
+
+def differing(log: Log, ours: Spec, files: Iterable[str]) -> tuple[str, str] | None:
+    """How the kind or the directories of the files that are there differ from those of new ones; None: they go together.
+
+    A spec of a write says the columns of the directories, with their types. One of other programs' files says none: their names do, and
+    readers infer the types.
+    """
+    found = log.filling()
+    if found is None:
+        return None
+    there = found[1].spec
+    if replace(there, by="") != replace(ours, by=""):
+        return described(there), described(ours)
+    if there.layout != "directories" or (ours.by and ours.by == there.by):
+        return None
+    known, said = schemas.written_by(there), schemas.written_by(ours)
+    names = [*files]
+    theirs = {tuple(known)} if known else {_columns(folder) for folder in _folders(file.name for file in live(log, fold(log)))}
+    mine = {tuple(said)} if said else {_columns(folder) for folder in _folders(names)}
+    if theirs and not mine <= theirs:
+        return _by(there, min(theirs)), _by(ours, min(mine - theirs))
+    if known and said and known != said:
+        return _by(there, _typed(known)), _by(ours, _typed(said))
+    odd = [] if said else [folder for folder in _folders(names) if not _fits(folder, known)]
+    return (_by(there, _typed(known)), f"{described(ours)}, as {quoted(min(odd), 100)}") if odd else None
+
+
+def settled(log: Log, ours: Spec, files: Iterable[str], between: str, after: str) -> Spec:
+    """What the log says of the files that are there, where new ones go together with them; RefusedError where they do not."""
+    if differ := differing(log, ours, files):
+        raise RefusedError(f"{log.store.url} holds {differ[0]}{between} {differ[1]}{after}")
+    return spec_there(log) if log.filling() else ours
+
+
+def in_the_way(log: Log, head: PlanHead, tasks: Iterable[Task]) -> str:
+    """Why the files of a job cannot lie beside those that others have committed meanwhile; "" where they can."""
+    files = [file.name for task in tasks for file in task.data_files]
+    differ = differing(log, head.spec, files) if files and spec_there(log).kind == CLAIM else None
+    return f"the destination holds {differ[0]}, and this job made {differ[1]}" if differ else ""
+
+
+def _folders(names: Iterable[str]) -> set[str]:
+    return {name.rpartition("/")[0] for name in names}
+
+
+def _columns(folder: str) -> tuple[str, ...]:
+    return tuple(partitions.values(f"{folder}/"))
+
+
+def _fits(folder: str, columns: dict[str, pa.DataType]) -> bool:
+    try:
+        return all(len(partition_columns.value(f"{folder}/", name, kind)) for name, kind in columns.items())
+    except FormatError:
+        return False
+
+
+def _typed(columns: dict[str, pa.DataType]) -> list[str]:
+    return [f"{name} {schemas.type_text(kind, name)}" for name, kind in columns.items()]
+
+
+def _by(spec: Spec, columns: Iterable[str]) -> str:
+    said = scrub(", ".join(columns), 150)
+    return f"{described(spec)} by {said}" if said else described(spec)
 
 
 def check_kind(log: Log) -> None:

@@ -15,7 +15,7 @@ from quire.commit.entries import UNSAID, Commit, Coverage, DataFile, PlanHead, S
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts, examples
 from quire.engine import job as jobs
-from quire.engine.own_files import KINDS, described, files_below, rows_and_columns, spec_of_files, spec_there
+from quire.engine.own_files import KINDS, differing, files_below, in_the_way, rows_and_columns, settled, spec_of_files, spec_there
 from quire.errors import FormatError, QuireError, RefusedError
 from quire.progress import Progress
 from quire.storage import Syncing
@@ -45,13 +45,11 @@ def written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_emp
                 f"the claim's block has written {shown_names[entry.name]!r}, which is neither Parquet nor text, CSV or JSON (plain, .gz or "
                 f".zst): nothing is visible. Write another format, and what does not count elsewhere."
             )
-    spec = spec_of_files(list(shown_names.values()))
-    there = spec_there(log)
-    if found and there != spec and log.filling() is not None:
-        raise RefusedError(
-            f"{store.url} holds {described(there)} of earlier claims, and this block has written {described(spec)}: nothing is visible. "
-            f"Write the same, or claim into another destination."
-        )
+    shown = list(shown_names.values())
+    spec = spec_of_files(shown)
+    if found:
+        between = " of earlier claims, and this block has written"
+        settled(log, spec, shown, between, ": nothing is visible. Write the same, or claim into another destination.")
     with ThreadPoolExecutor(LOOKING) as pool:
         looks = list(pool.map(functools.partial(rows_and_columns, store), found))
     schemas = {schema: shown_names[entry.name] for entry, (_, schema) in reversed([*zip(found, looks, strict=True)])}
@@ -85,10 +83,17 @@ def commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list[
     """
     done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
     if done is not None and log.refresh().outcome(head.job) is None:
-        spec = spec_of_files([file.name for file in done.data_files]) if done.data_files else UNSAID
+        files = [file.name for file in done.data_files]
+        spec = spec_of_files(files) if files else UNSAID
+        if files and log.filling() is not None and differing(log, spec, files) is None:
+            spec = spec_there(log)  # it says more of the same files
+
+        def odd(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
+            return in_the_way(log, head, tasks) or conflicts(log, head, tasks)
+
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
-        protocol.commit(log, replace(head, spec=spec), [*marks, done], conflicts)
+        protocol.commit(log, replace(head, spec=spec), [*marks, done], odd)
     jobs.settle(log, head.job, bars)
     return taken
 

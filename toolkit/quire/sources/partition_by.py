@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.entries import OFFSETS, Spec
+from quire.commit.entries import CLAIM, OFFSETS, Spec
 from quire.errors import FormatError, UsageError, about, quoted
 from quire.formats import partitions
 
@@ -139,7 +139,7 @@ def parse(given: object) -> PartitionBy:
 
 def of(spec: Spec) -> PartitionBy:
     """The directories of a destination of files."""
-    if not spec.by or spec.kind == OFFSETS:
+    if not spec.by or spec.kind in (CLAIM, OFFSETS):
         return PartitionBy()
     try:
         return parse(_items(spec.by))

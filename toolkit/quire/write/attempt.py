@@ -23,6 +23,7 @@ from quire.errors import UsageError
 from quire.formats import extension, partitions
 from quire.formats.folders import FolderWriter
 from quire.formats.parquet import ParquetWriter
+from quire.sources.partition_by import unfit
 from quire.sources.transforms.schemas import told
 from quire.sources.transforms.widening import in_columns
 from quire.storage import Sink, Store, connect
@@ -128,19 +129,17 @@ def _cast(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 def _apart(batch: pa.RecordBatch, made: pa.Schema) -> Iterator[tuple[str, pa.Array | None]]:
     """The directories of some rows, each with the numbers of its rows, in their order; None: all of them."""
     columns = [batch.column(batch.schema.get_field_index(name)) for name in made.names]
+    for name, column in zip(made.names, columns, strict=True):
+        if why := unfit(name, column):
+            raise UsageError(f"{why}.")
     keys = pa.table([*columns, pa.array(range(batch.num_rows), pa.int64())], names=[*made.names, "\0row"])
     found = keys.group_by(made.names, use_threads=False).aggregate([("\0row", "list")])
     texts = [[_text(value) for value in found.column(name).combine_chunks()] for name in made.names]
     for i, rows in enumerate(found.column("\0row_list").combine_chunks()):
-        parts = [_directory(name, values[i]) for name, values in zip(made.names, texts, strict=True)]
+        # As Spark has it: empty text lies with what is missing.
+        parts = [partitions.directory(name, values[i] or None) for name, values in zip(made.names, texts, strict=True)]
         yield "/".join(parts), None if found.num_rows == 1 else rows.values
 
 
 def _text(value: Any) -> str | None:
     return None if not value.is_valid else str(pc.cast(value, pa.string()).as_py())
-
-
-def _directory(name: str, value: str | None) -> str:
-    if partitions.length(name, value) > partitions.LONGEST:
-        raise UsageError(f"a value of {name!r} has {len(value or ''):,} characters, and is too long for a directory's name. Shorten it.")
-    return partitions.directory(name, value or None)  # as Spark has it: empty text lies with what is missing

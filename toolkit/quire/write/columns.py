@@ -42,7 +42,7 @@ def of_frame(schema: StructType, by: tuple[str, ...]) -> tuple[pa.Schema, pa.Sch
         if len(by) == len(found.names):
             raise UsageError("partition_by names all columns, and nothing would be left for the files.")
     own = pa.schema([pa.field(f.name, _loose(f.type)) for f in found if f.name not in by])
-    return own, pa.schema([found.field(name) for name in by])
+    return own, pa.schema([(name, found.field(name).type) for name in by])
 
 
 def as_there(log: Log, own: pa.Schema, by: tuple[str, ...], wanted: str = "") -> pa.Schema:

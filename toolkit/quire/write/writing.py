@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from quire.commit import names, protocol
 from quire.commit.committers import choice
-from quire.commit.entries import UNSAID, WRITE, Abort, Commit, Coverage, PlanHead, Stats, Task
+from quire.commit.entries import UNSAID, WRITE, Abort, Commit, Coverage, PlanHead, Spec, Stats, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import TWICE, conflicts
@@ -32,8 +32,9 @@ from quire.engine import job as jobs
 from quire.engine.exports import step as exports
 from quire.engine.request import evolution, keep
 from quire.engine.take_up import Identity, with_state
-from quire.errors import QuireError, RefusedError, quoted
+from quire.errors import QuireError, quoted
 from quire.progress import Progress
+from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import MORE
 from quire.spark.runner import LocalRunner
 from quire.storage import Store, connect
@@ -68,7 +69,7 @@ def begin(dest: str, options: Any, schema: StructType, asked: Asked) -> Writing 
     own, made = columns.of_frame(schema, asked.by)
     log = protocol.recover(store)
     own_files.check_kind(log)
-    _check_spec(log, asked)
+    spec = _settled(log, asked, made)
     exports.check_new(log, asked.exports)
     own = columns.as_there(log, own, asked.by, MORE if asked.adds else "")
     protocol.keep(log, kept)
@@ -79,7 +80,7 @@ def begin(dest: str, options: Any, schema: StructType, asked: Asked) -> Writing 
         return None
     # The job is this call's alone: tasks of two drivers may hold the rows of one batch in different orders.
     intent = {"verb": WRITE, "rows": path, "name": names.new_id(), "committer": by, "begun": protocol.now(), **evolution(adds=asked.adds)}
-    identity = Identity(intent, own_files.UNWRITTEN, by)
+    identity = Identity(intent, spec, by)
     return Writing(dest, options, identity.head(log.tip, names.new_id(), 0), asked, own, made)
 
 
@@ -93,18 +94,20 @@ def covered(log: Log, path: str) -> bool:
     return bool(fold(log).rows(log.store, ["path"], path, path).num_rows)
 
 
-def _check_spec(log: Log, asked: Asked) -> None:
-    found = log.filling()
-    if found is None:
-        return
-    there = found[1].spec
-    ours = replace(own_files.UNWRITTEN, layout="directories" if asked.by else "flat")
-    if there != ours:
-        hint = "Say option('partition_by', …) as before" if there.layout == "directories" else "Leave partition_by out"
-        raise RefusedError(
-            f"{log.store.url} holds {own_files.described(there)}, and this write would give {own_files.described(ours)}. "
-            f"{hint if there.format == 'parquet' else 'Write'}, or into another destination."
-        )
+def _settled(log: Log, asked: Asked, made: pa.Schema) -> Spec:
+    """What the log says of the write's files, with the columns of its directories; RefusedError where the destination holds others."""
+    ours = replace(own_files.UNWRITTEN, layout="directories" if asked.by else "flat", by=schemas.text(made))
+    there = own_files.spec_there(log)
+    by = ",".join(schemas.written_by(there))
+    if there.format != "parquet":
+        advice = "Write into another destination."
+    elif there.layout != "directories":
+        advice = "Leave partition_by out, or into another destination."
+    elif by and by == ",".join(asked.by):
+        advice = "Cast the columns of partition_by, or write into another destination."
+    else:
+        advice = f"Say option('partition_by', {repr(by) if by else '…'}) as before, or into another destination."
+    return own_files.settled(log, ours, (), ", and this write would give", f". {advice}")
 
 
 def end(writing: Writing, path: str, tasks: Sequence[Task]) -> None:
@@ -142,7 +145,7 @@ def give_up(store: Store, job: str, why: str) -> None:
 def _commit(log: Log, writing: Writing, path: str, tasks: list[Task]) -> None:
     """Append the entry: the tasks, and one more that holds the row of the ledger, and the names of the files that leave."""
     files = [file.name for task in tasks for file in task.data_files]
-    spec = own_files.spec_of_files(files, "the write") if files else UNSAID
+    spec = writing.head.spec if files else UNSAID
     head = replace(writing.head, tasks=len(tasks) + 1, spec=spec, intent={**writing.head.intent, "reason": path})
     last = _row(log.store, head, path)
     while True:
@@ -155,7 +158,7 @@ def _commit(log: Log, writing: Writing, path: str, tasks: list[Task]) -> None:
         def unless_moved(log: Log, head: PlanHead, tasks: list[Task], seen: int = seen) -> set[int] | str:
             if writing.asked.leaves and log.tip != seen:
                 raise _MovedError
-            return conflicts(log, head, tasks, jobs.agree)
+            return own_files.in_the_way(log, head, tasks) or conflicts(log, head, tasks, jobs.agree)
 
         try:
             protocol.commit(log, head, [*tasks, closing], unless_moved)

@@ -22,7 +22,7 @@ def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     twin = of_name(log, head.job.partition("-")[2], head.job)
     if twin is not None:
         return f"a job of the same name was committed first, {twin.job}"
-    return conflicts(log, head, tasks)
+    return own_files.in_the_way(log, head, tasks) or conflicts(log, head, tasks)
 
 
 def spec_of(log: Log, tasks: Iterable[Task], job: str) -> Spec:
@@ -31,12 +31,9 @@ def spec_of(log: Log, tasks: Iterable[Task], job: str) -> Spec:
     tasks = list(tasks)
     files = [file.name for task in tasks for file in task.data_files]
     spec = own_files.spec_of_files(files, f"job {job}") if files else UNSAID
-    there = own_files.spec_there(log)
-    if files and there != spec and log.filling() is not None:
-        raise RefusedError(
-            f"{log.store.url} holds {own_files.described(there)}, and job {job} has written {own_files.described(spec)}: nothing of it "
-            f"is visible. Give it up with abort_job, and write the same, or into another destination."
-        )
+    if files:
+        after = ": nothing of it is visible. Give it up with abort_job, and write the same, or into another destination."
+        spec = own_files.settled(log, spec, files, f", and job {job} has written", after)
     schemas = list(dict.fromkeys(schema for schema in (*sorted(log.schemas()), *(task.schema for task in tasks)) if schema))
     if len(schemas) > 1:
         raise RefusedError(

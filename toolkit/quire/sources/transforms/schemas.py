@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.commit.entries import OFFSETS, Spec
+from quire.commit.entries import CLAIM, OFFSETS, Spec
 from quire.commit.log import Log
 from quire.errors import FormatError, RefusedError, UsageError, about, quoted
 from quire.formats import parquet
@@ -63,6 +63,8 @@ def frozen(log: Log) -> pa.Schema | None:
 
 def by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
     """The columns by whose values quire has put rows into directories, with the types that they had, as far as these are known."""
+    if spec.kind == CLAIM:
+        return written_by(spec)
     columns = partition_by.columns_of(spec)
     if not columns:
         return {}
@@ -71,6 +73,14 @@ def by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
         return {spec.by: found.field(spec.by).type if spec.by in found.names else pa.date32()}
     known = frozen(log)
     return {name: known.field(name).type for name in columns if known is not None and name in known.names}
+
+
+def written_by(spec: Spec) -> dict[str, pa.DataType]:
+    """The same of what quire's own jobs have not gathered: a write has said them with their types, and others say none."""
+    try:
+        return {field.name: field.type for field in parse(spec.by)} if spec.by else {}
+    except UsageError as e:
+        raise FormatError(f"the log says partition_by={quoted(spec.by)}, which no write of quire's has said: {e} Look who wrote it.") from e
 
 
 def agreed(there: pa.Schema | None, said: pa.Schema | None, dest: str, evolves: str = "") -> pa.Schema | None:
