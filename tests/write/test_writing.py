@@ -261,6 +261,22 @@ def test_exports_begin_with_a_write_and_stay_in_step(tmp_path: Path) -> None:
     assert quire.Ledger(tmp_path).exports().keys() == {"delta", "iceberg"}
 
 
+def test_a_batch_that_was_committed_before_gets_the_exports_that_its_driver_died_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def dies(*_: Any) -> None:
+        raise Crash("killed between the commit and what it wants")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.exports, "want", dies)
+        with pytest.raises(Crash):
+            write(tmp_path, [rows(1)], batch="monday", exports="delta")
+    for _ in range(2):
+        write(tmp_path, [rows(1)], batch="monday", exports="delta")
+        assert quire.Ledger(tmp_path).exports().keys() == {"delta"}
+        assert deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table().column("id").to_pylist() == [1]
+
+
 def test_another_programs_table_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     write(tmp_path, [rows(1)])
     (tmp_path / "_delta_log").mkdir()

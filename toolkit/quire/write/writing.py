@@ -76,6 +76,8 @@ def begin(dest: str, options: Any, schema: StructType, asked: Asked) -> Writing 
     _give_up_old(log)
     path = source("batch", asked.batch) if asked.batch else source("rows", names.new_id())
     if asked.batch and covered(log, path):
+        exports.want(log, asked.exports)  # whoever committed the batch may have died before it said so
+        exports.catch_up(log, _say)
         _say(f"batch {quoted(asked.batch)} was committed before: skipped")
         return None
     # The job is this call's alone: tasks of two drivers may hold the rows of one batch in different orders.
