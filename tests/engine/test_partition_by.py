@@ -47,6 +47,10 @@ def places(dest: Path) -> Counter[str]:
     return Counter(path.parent.as_posix() for path in found)
 
 
+def of_content(content: bytes, file: object) -> bytes:
+    return content
+
+
 def of_lines(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
     """A row for each line `city,n`; one that begins with a minus is quarantined."""
     for line in content.splitlines():
@@ -117,7 +121,11 @@ def test_what_is_not_understood_is_said_with_what_would_be(given: Any, words: li
     [
         ({"partition_by": "country"}, ["'country' is a column", "quire.process", "path.country"]),
         ({"partition_by": "country", "transform": "csv"}, ["'country' is a column", "a function gives", "path.country"]),
-        ({"partition_by": "country", "transform": repr}, ["bytes have none", "format='parquet'"]),
+        (
+            {"partition_by": "_x", "transform": of_content, "format": "parquet"},
+            ["'_x' names no directory", "begin with '_'"],
+        ),
+        ({"partition_by": "country", "transform": of_content}, ["bytes have none", "format='parquet'"]),
         ({"partition_by": "path.dt", "layout": "directories"}, ["Leave one of both out"]),
         ({"partition_by": "path[0] as value"}, ["the rows have a column 'value'"]),
         ({"partition_by": "path[0] as Path", "transform": "raw"}, ["the rows have a column 'path'"]),

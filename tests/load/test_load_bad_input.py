@@ -95,6 +95,7 @@ def test_a_client_that_is_not_installed_is_one_line_before_anything_starts(tmp_p
         ({"max_runs": 3}, "every="),
         ({"partition_by": "headers"}, "makes no directories"),
         ({"partition_by": "nothing"}, "is not a column"),
+        ({"partition_by": ".x"}, "names no directory that readers see"),
         ({"max_bytes": "much"}, "max_bytes"),
         ({"consumer_group": 3}, "consumer_group"),
         ({"source_options": {"group.id": "x"}}, "group.id"),

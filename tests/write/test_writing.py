@@ -323,6 +323,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"by": ("kk",)}, "Did you mean 'k'"),
     ({"by": ("k", "k")}, "names a column twice"),
     ({"by": ("id", "k")}, "names all columns"),
+    ({"columns": pa.schema([("id", pa.int64()), ("_x", pa.string())]), "by": ("_x",)}, "'_x' names no directory that readers see"),
     ({"columns": pa.schema([("a", pa.int64()), ("A", pa.int64())])}, "two columns of the frame"),
     ({"columns": pa.schema([("a", pa.null())])}, "has no type"),
     ({"columns": pa.schema([("a", pa.float64()), ("b", pa.int64())]), "by": ("a",)}, "directories are named by"),

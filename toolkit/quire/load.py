@@ -36,6 +36,7 @@ from quire.sources.kafka.records import BatchFunction, Loading
 from quire.sources.kafka.start import Start
 from quire.sources.kafka.topics import is_kafka
 from quire.sources.kafka.until import Until
+from quire.sources.partition_by import check_seen
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import MORE
 from quire.sources.transforms.convert import Convert
@@ -138,11 +139,7 @@ def check(
         by = choice(committer, there)
     target, of_rows = parse_target(target_size), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:
-        with about("partition_by"):
-            if not isinstance(partition_by, str) or not partition_by:
-                raise UsageError(f"partition_by={quoted(partition_by)} is not a column's name.")
-            if transform is None or of_rows is not None:
-                records.check_by(partition_by, of_rows if of_rows is not None else RECORDS)
+        _check_by(partition_by, RECORDS if transform is None and of_rows is None else of_rows)
     same = _same(deduplicate, within, transform, of_rows)
     loading = Loading(laid_out, transform, of_rows, newlines, partition_by or "", keep_messages, on_data_loss == "record", deduplicate=same)
     name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
@@ -262,6 +259,16 @@ def _decoding(transform: Any, decode: Any, words: Mapping[str, Any]) -> tuple[An
             raise UsageError("decode= and transform= both make columns of records. Leave one of them out.")
     made = decoders.decoder(decode, **words)
     return made, made.all_columns
+
+
+def _check_by(given: Any, columns: Any) -> None:
+    """Refuse a column that makes no directories, as far as it is known before any record was read."""
+    with about("partition_by"):
+        if not isinstance(given, str) or not given:
+            raise UsageError(f"partition_by={quoted(given)} is not a column's name.")
+        check_seen(given)
+        if columns is not None:
+            records.check_by(given, columns)
 
 
 def _same(deduplicate: Any, within: Any, transform: Any, columns: Any) -> Deduplicate | None:

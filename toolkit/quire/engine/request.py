@@ -42,7 +42,7 @@ from quire.sources.compression import AUTO, NONE, uncut
 from quire.sources.compression import by_spec as decoded_by
 from quire.sources.compression import mode as compression_mode
 from quire.sources.identity import IDENTITIES
-from quire.sources.partition_by import PartitionBy
+from quire.sources.partition_by import PartitionBy, check_seen
 from quire.sources.partition_by import parse as directories_of
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, columnar, schemas, text
@@ -461,6 +461,8 @@ def _by(given: Any, kind: str, format: str, layout: str, *, of_splits: bool) -> 
     """The directories that a call asks for; UsageError for those that its rows cannot lie in."""
     by = directories_of(given)
     with about("partition_by"):
+        for name in by.columns:
+            check_seen(name)
         if by.columns and kind != "callable":
             raise UsageError(
                 f"partition_by={quoted(by.columns[0])} is a column, and only rows that a function gives have columns to go by "

@@ -11,6 +11,7 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.errors import NotFoundError, RefusedError, UsageError, about, choose
 from quire.formats import parquet
+from quire.sources.partition_by import check_seen
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import together
 from quire.sources.transforms.functions import WrongTypeError
@@ -34,6 +35,7 @@ def of_frame(schema: StructType, by: tuple[str, ...]) -> tuple[pa.Schema, pa.Sch
     with about("partition_by"):
         for name in by:
             choose(name, found.names, "column in partition_by")
+            check_seen(name)
             if not any(fits(found.field(name).type) for fits in _NAMING):
                 raise UsageError(
                     f"the column {name!r} of partition_by is {found.field(name).type}: directories are named by texts, whole numbers, "
