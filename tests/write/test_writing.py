@@ -311,6 +311,33 @@ def test_what_a_destination_does_not_take_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_a_destination_that_was_emptied_keeps_its_columns(tmp_path: Path) -> None:
+    write(tmp_path, [rows(1)])
+    write(tmp_path, [], overwrite=True)
+    other = pa.record_batch({"id": [2], "x": ["a"]})
+    with refused(RefusedError, 2, "'k' is missing here; 'x' is not there"):
+        begin(tmp_path, other.schema)
+    write(tmp_path, [rows(2).select(["k", "id"])], columns=rows(2).select(["k", "id"]).schema)
+    assert read(tmp_path) == [{"id": 2, "k": "a"}]
+    write(tmp_path, [], overwrite=True)
+    write(tmp_path, [other], columns=other.schema, schema_evolution="add")
+    assert read(tmp_path) == [{"id": 2, "k": None, "x": "a"}]
+
+
+def test_a_destination_that_was_emptied_of_others_files_keeps_their_columns(tmp_path: Path) -> None:
+    committer = quire.committers.OutputCommitter(tmp_path)
+    job = committer.setup_job(1)
+    task = committer.setup_task(job, 0)
+    with task.create("x.parquet") as file:
+        pq.write_table(pa.table({"id": [1], "x": pa.array([b"ab"], pa.binary(2))}), file)  # a type without a name of Spark's
+    committer.commit_task(task)
+    committer.commit_job(job)
+    own = pa.record_batch({"id": [2], "x": [b"cd"]})
+    write(tmp_path, columns=own.schema, overwrite=True)
+    with refused(RefusedError, 2, "there they are id: int64, x: fixed_size_binary[2]"):
+        begin(tmp_path, own.schema)
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"batch": ""}, r"batch='' is not a name"),
     ({"batch": "a\nb"}, r"is not a name, in one line"),
@@ -324,6 +351,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"by": ("k", "k")}, "names a column twice"),
     ({"by": ("id", "k")}, "names all columns"),
     ({"columns": pa.schema([("id", pa.int64()), ("_x", pa.string())]), "by": ("_x",)}, "'_x' names no directory that readers see"),
+    ({"columns": pa.schema([])}, "the frame has no columns"),
+    (
+        {"columns": pa.schema([("id", pa.int64()), ("a", pa.list_(pa.struct([("b", pa.struct([]))])))])},
+        r"the column 'a\[\].b' is struct<>, and Parquet holds no struct without fields. Leave the column out, or give text",
+    ),
+    ({"target_size": "256"}, "Did you mean '256 MiB'"),
     ({"columns": pa.schema([("a", pa.int64()), ("A", pa.int64())])}, "two columns of the frame"),
     ({"columns": pa.schema([("a", pa.null())])}, "has no type"),
     ({"columns": pa.schema([("a", pa.float64()), ("b", pa.int64())]), "by": ("a",)}, "directories are named by"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quire.arguments import parse_size
+from quire.arguments import parse_target
 from quire.engine.request import EVOLUTION
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import COMPRESSIONS
@@ -61,7 +61,7 @@ def asked(options: Mapping[str, str], columns: tuple[str, ...] | None, *, overwr
             raise UsageError("partition_by names a column twice. Name each once.")
     return Asked(
         columns or (), leaves if overwrite else "", batch,
-        parse_size(options.get("target_size", "256 MiB"), "target_size"),
+        parse_target(options.get("target_size", "256 MiB")),
         choose(options.get("compression", "zstd"), COMPRESSIONS, "compression"),
         options.get("committer", "auto"), options.get("keep_versions"),
         tuple(name.strip() for name in options.get("exports", "").split(",") if name.strip()), _flag(options, "allow_nonempty"),

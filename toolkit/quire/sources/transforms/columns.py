@@ -31,6 +31,7 @@ _AS_IT_IS = (
 )  # fmt: skip
 # The years 1 to 9999, in microseconds and in days.
 _FIRST, _LAST = (-62_135_596_800_000_000, -719_162), (253_402_300_799_999_999, 2_932_896)
+_HOLLOW = "Parquet holds no struct without fields. Leave the column out, or give text"
 _WIDE = 38  # digits of a decimal that Spark reads
 
 # How the columns of a destination go together with others: left out, they are the same; they may be fewer, as the destination's have grown;
@@ -61,7 +62,7 @@ def nullable(schema: pa.Schema) -> pa.Schema:
 def storable(schema: pa.Schema) -> pa.Schema:
     """The same schema; WrongTypeError where a column has no type, as none of its rows has a value."""
     for field in schema:
-        if (path := next(_untyped(field.type, field.name), None)) is not None:
+        if (path := next(places(field.type, field.name, pa.types.is_null), None)) is not None:
             raise WrongTypeError(f"the column {path!r} has no value, so its type is not known: let the function say it")
     return schema
 
@@ -109,7 +110,7 @@ def _nested(kind: Any, at: str, depth: int) -> pa.DataType:
     if of.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         if not fields:
-            raise _no(kind, at, "Parquet holds no struct without fields. Leave the column out, or give text")
+            raise _no(kind, at, _HOLLOW)
         check_names(fields, f"the struct {at!r} has")
         return pa.struct([pa.field(f.name, _stored(f.type, f"{at}.{f.name}", depth), True) for f in fields])
     if of.is_map(kind):
@@ -130,19 +131,26 @@ def _no(kind: pa.DataType, at: str, why: str) -> WrongTypeError:
     return WrongTypeError(f"the column {at!r} is {kind}, and {why}")
 
 
-def _untyped(kind: Any, at: str) -> Iterator[str]:
-    """The places in a type of `stored` that have none."""
+def check_fields(field: pa.Field) -> None:
+    """WrongTypeError for a struct without fields in a column, at any depth."""
+    hollow = pa.struct([])
+    if (path := next(places(field.type, field.name, hollow.equals), None)) is not None:
+        raise _no(hollow, path, _HOLLOW)
+
+
+def places(kind: Any, at: str, meant: Callable[[Any], bool]) -> Iterator[str]:
+    """The places in a type of `stored` whose own type is meant."""
     of = pa.types
-    if of.is_null(kind):
+    if meant(kind):
         yield at
     elif of.is_struct(kind):
         for i in range(kind.num_fields):
-            yield from _untyped(kind.field(i).type, f"{at}.{kind.field(i).name}")
+            yield from places(kind.field(i).type, f"{at}.{kind.field(i).name}", meant)
     elif of.is_map(kind):
-        yield from _untyped(kind.key_type, f"{at}.key")
-        yield from _untyped(kind.item_type, f"{at}.value")
+        yield from places(kind.key_type, f"{at}.key", meant)
+        yield from places(kind.item_type, f"{at}.value", meant)
     elif of.is_list(kind):
-        yield from _untyped(kind.value_type, f"{at}[]")
+        yield from places(kind.value_type, f"{at}[]", meant)
 
 
 # -------------------------------------------------------------------------------------------------------------- what goes together
