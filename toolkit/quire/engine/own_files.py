@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -128,7 +129,9 @@ def differing(log: Log, ours: Spec, files: Iterable[str]) -> tuple[str, str] | N
         return None
     known, said = schemas.written_by(there), schemas.written_by(ours)
     names = [*files]
-    theirs = {tuple(known)} if known else {_columns(folder) for folder in _folders(file.name for file in live(log, fold(log)))}
+    # Each commit was compared with those before it, so one file stands for all; but for a first write, which says the columns of all.
+    looked_at = islice(live(log, fold(log)), None if said else 1) if not known else ()
+    theirs = {tuple(known)} if known else {_columns(folder) for folder in _folders(file.name for file in looked_at)}
     mine = {tuple(said)} if said else {_columns(folder) for folder in _folders(names)}
     if theirs and not mine <= theirs:
         return _by(there, min(theirs)), _by(ours, min(mine - theirs))
@@ -139,7 +142,7 @@ def differing(log: Log, ours: Spec, files: Iterable[str]) -> tuple[str, str] | N
 
 
 def settled(log: Log, ours: Spec, files: Iterable[str], between: str, after: str) -> Spec:
-    """What the log says of the files that are there, where new ones go together with them; RefusedError where they do not."""
+    """The log's words for the files that are there, where new ones go together with them; RefusedError where they do not."""
     if differ := differing(log, ours, files):
         raise RefusedError(f"{log.store.url} holds {differ[0]}{between} {differ[1]}{after}")
     return spec_there(log) if log.filling() else ours

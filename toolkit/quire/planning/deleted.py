@@ -223,7 +223,7 @@ def _together(found: list[tuple[Stretch, bool]]) -> Iterator[tuple[bool, list[St
 
 
 def _end(until: str) -> str:
-    """What comes after all names whose first part comes before `until`: also below a directory that `until` begins with."""
+    """The text that comes after all names whose first part comes before `until`: also below a directory that `until` begins with."""
     return max((until, *(after(f"{until[:i]}/") for i in range(1, len(until)))))
 
 

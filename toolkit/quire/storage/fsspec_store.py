@@ -1,7 +1,7 @@
 """Any file system that fsspec knows, as a source: read, and never written.
 
 No read here is on condition of a version: a file is looked up before and after it is read, and what it says then of its size, time of
-change and checksums must be what was listed. Of an archive its own file is looked at, too, so that its directory and its bytes are of
+change and checksums must be what was listed. The file of an archive itself is looked at, too, so that its directory and its bytes are of
 one content. Where a file system says nothing that tells one content from another, the version is empty, and its files are known by their
 content alone.
 

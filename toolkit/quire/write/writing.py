@@ -97,7 +97,7 @@ def covered(log: Log, path: str) -> bool:
 
 
 def _settled(log: Log, asked: Asked, made: pa.Schema) -> Spec:
-    """What the log says of the write's files, with the columns of its directories; RefusedError where the destination holds others."""
+    """The log's words for the write's files, with the columns of its directories; RefusedError where the destination holds others."""
     ours = replace(own_files.UNWRITTEN, layout="directories" if asked.by else "flat", by=schemas.text(made))
     there = own_files.spec_there(log)
     by = ",".join(schemas.written_by(there))
