@@ -77,13 +77,17 @@ class _Files(paramiko.SFTPServerInterface):
     root = Path("/")
 
     def _at(self, path: str) -> str:
-        return f"{self.root}{self.canonicalize(path)}"
+        return f"{self.root}{super().canonicalize(path)}"
+
+    def canonicalize(self, path: str) -> str:
+        """Without links, as OpenSSH answers."""
+        return os.path.realpath(self._at(path)).removeprefix(os.path.realpath(self.root)) or "/"
 
     def list_folder(self, path: str) -> Any:
         try:
             found = []
             for name in os.listdir(self._at(path)):
-                attributes = paramiko.SFTPAttributes.from_stat(os.stat(os.path.join(self._at(path), name)))
+                attributes = paramiko.SFTPAttributes.from_stat(os.lstat(os.path.join(self._at(path), name)))
                 attributes.filename = name
                 found.append(attributes)
         except OSError as e:
@@ -96,7 +100,11 @@ class _Files(paramiko.SFTPServerInterface):
         except OSError as e:
             return paramiko.SFTPServer.convert_errno(e.errno or 0)
 
-    lstat = stat
+    def lstat(self, path: str) -> Any:
+        try:
+            return paramiko.SFTPAttributes.from_stat(os.lstat(self._at(path)))
+        except OSError as e:
+            return paramiko.SFTPServer.convert_errno(e.errno or 0)
 
     def open(self, path: str, flags: int, attr: Any) -> Any:
         handle = paramiko.SFTPHandle(flags)

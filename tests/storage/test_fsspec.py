@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import socket
@@ -21,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.implementations.tar import TarFileSystem
 
 import quire
-from gathering import gather, refused, zipped
+from gathering import gather, refused, tar, write, zipped
 from quire.errors import RefusedError, StorageError, TransientError, UsageError
 from quire.storage import Folder, ReadRequest, Trouble, Vanished, bare, canonical, normalise, retry
 from quire.storage.fsspec_access import entry
@@ -284,6 +285,135 @@ def test_an_archive_is_named_by_the_url_alone(tmp_path: Path) -> None:
         bare(normalise("zip://inner"), {"fo": f"{tmp_path}/a.zip"})
 
 
+def encrypted(raw: bytearray, entry: int, member: int) -> None:
+    raw[entry + 8] |= 1
+    raw[member + 6] |= 1
+
+
+def deflate64(raw: bytearray, entry: int, member: int) -> None:
+    raw[entry + 10] = raw[member + 8] = 9
+
+
+def scrambled(raw: bytearray, entry: int, member: int) -> None:
+    raw[member + 60 : member + 260] = bytes(byte ^ 0x55 for byte in raw[member + 60 : member + 260])
+
+
+@pytest.mark.parametrize(
+    ("change", "method"),
+    [(encrypted, zipfile.ZIP_STORED), (deflate64, zipfile.ZIP_STORED), (scrambled, zipfile.ZIP_LZMA), (scrambled, zipfile.ZIP_BZIP2)],
+)
+def test_a_member_that_cannot_be_unpacked_is_quarantined_alone(tmp_path: Path, change: Callable[..., None], method: int) -> None:
+    raw = bytearray(zipped({"a.txt": b"a\n", "b.txt": os.urandom(5000) + b"\n"}, method))
+    change(raw, raw.rfind(b"PK\1\2"), raw.rfind(b"PK\3\4"))
+    (tmp_path / "a.zip").write_bytes(raw)
+    done = gather(f"zip://::{tmp_path}/a.zip", tmp_path / "out")
+    assert (done.files, done.quarantined_count) == (1, 1)
+
+
+@pytest.mark.parametrize("cut", [tar, lambda files: gzip.compress(tar(files))])
+def test_an_archive_that_ends_too_early_is_said_at_once(tmp_path: Path, cut: Callable[[dict[str, bytes]], bytes]) -> None:
+    whole = cut({"a.txt": b"a\n", "b.txt": os.urandom(20_000)})
+    at = tmp_path / ("a.tar.gz" if whole[:2] == b"\x1f\x8b" else "a.tar")
+    at.write_bytes(whole[: len(whole) // 2])
+    with refused(StorageError, 3, "ReadError" if at.suffix == ".tar" else "EOFError") as caught:
+        gather(f"tar://::{at}", tmp_path / "out")
+    assert not isinstance(caught.value, TransientError)
+
+
+def test_a_name_that_no_path_can_say_is_told_and_the_others_are_taken(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape") as file:
+        for name in ("in/a.txt", "in/caf\udce9.txt", "in/" + "x" * 5000, "in/caf\udce9/b.txt"):
+            info = tarfile.TarInfo(name)
+            info.size = 2
+            file.addfile(info, io.BytesIO(b"z\n"))
+    (tmp_path / "a.tar").write_bytes(made.getvalue())
+    done = gather(f"tar://in::{tmp_path}/a.tar", tmp_path / "out")
+    assert (done.files, done.unreadable_count) == (1, 3)
+    store = bare(normalise(f"tar://in::{tmp_path}/a.tar"))
+    troubles = [item for item in store.scan() if isinstance(item, Trouble)]
+    assert all(item.name.isprintable() and item.name.endswith("/") and len(item.name) <= 301 for item in troubles)
+    assert sorted(store.peek()) == [(".", False)] * 3 + [("a.txt", False)]
+
+
+@pytest.mark.parametrize("place", ["http"], indirect=True)
+@pytest.mark.parametrize(("answer", "said"), [(403, "no permission"), (302, "TooManyRedirects")])
+def test_a_file_that_the_server_refuses_is_told_at_once_and_the_others_are_taken(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int, said: str
+) -> None:
+    place.write("a.txt", b"a\n")
+    place.write("b.txt", b"b\n")
+    gives = remote._Pages.send_head
+
+    def send_head(self: Any) -> Any:
+        if not self.path.endswith("a.txt"):
+            return gives(self)
+        self.send_response(answer)
+        self.send_header("Location", self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        return None
+
+    monkeypatch.setattr(remote._Pages, "send_head", send_head)
+    done = gather(place.url, tmp_path / "out")
+    assert (done.files, done.unreadable_count) == (1, 1)
+    (trouble,) = [item for item in place.store.scan() if isinstance(item, Trouble)]
+    assert said in trouble.reason
+
+
+def test_a_look_that_failed_for_a_minute_is_not_tried_for_another(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("/in/a", b"1")
+    slept, now = list[float](), [0.0]
+    monkeypatch.setattr(retry, "clock", lambda: now[0])
+    monkeypatch.setattr(retry, "pause", lambda seconds: (slept.append(seconds), now.__setitem__(0, now[0] + seconds)))
+
+    def lost(info: dict[str, Any]) -> dict[str, Any]:
+        if "mtime" in info and info["name"].endswith("a") and looking:
+            raise ConnectionResetError
+        looking.append(True)
+        return info
+
+    looking = list[bool]()
+    told("tells", lost)
+    with pytest.raises(TransientError, match=r"tried \d+ times in \d+ s\)$"):
+        list(retry.Retrying(bare("told://in")).scan())
+    assert sum(slept) <= retry.PATIENCE
+
+
+# ------------------------------------------------------------------------------------------------------------------------ links
+@pytest.mark.parametrize("first", ["0link.txt", "link.txt"])
+def test_links_are_followed_only_where_they_are_to_be(tmp_path: Path, first: str) -> None:
+    root = write(tmp_path / "in", {"a.txt": b"a\n", "b.txt": b"b\n", "sub/c.txt": b"c\n"})
+    write(tmp_path / "away", {"in.txt": b"in\n", "deep/er.txt": b"er\n"})
+    (root / first).symlink_to("../away/in.txt")
+    (root / "deeper").symlink_to("../away/deep")
+    (root / "sub" / "up").symlink_to("..")
+    (root / "none").symlink_to("nothing")
+    with remote.sftp(tmp_path) as url:
+        for follow, files, links, unreadable in ((False, 3, 4, 0), (True, 5, 1, 1)):
+            dest = tmp_path / f"out{follow}"
+            done = gather(f"{url}/in", dest, source_options=SIGNED_IN, follow_links=follow)
+            assert (done.files, done.links, done.unreadable_count, done.deferred) == (files, links, unreadable, ())
+            assert gather(f"{url}/in", dest, source_options=SIGNED_IN, follow_links=follow).files == 0
+        store = bare(normalise(f"{url}/in"), SIGNED_IN)
+        assert dict(store.peek(follow=True))["deeper"]
+        assert not dict(store.peek())["deeper"]
+        assert not dict(store.peek("sub", follow=True))["up"]
+
+
+def test_a_link_to_a_directory_that_the_server_does_not_place_is_told(told: Any) -> None:
+    put("/in/sub/a", b"1")
+    told("tells", lambda info: info)
+    made = Told.ls
+    Told.ls = lambda self, path, detail=True, **_: [{**info, "type": "link"} for info in made(self, path)]  # type: ignore[method-assign]
+    try:
+        (found,) = bare("told://in").scan(follow=True)
+    finally:
+        Told.ls = made  # type: ignore[method-assign]
+    assert isinstance(found, Trouble)
+    assert found.kind == "link"
+
+
 def test_a_server_that_fails_is_not_taken_for_one_without_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(retry, "PATIENCE", 0.0)
     with remote.http(tmp_path) as url:
@@ -444,6 +574,10 @@ def test_a_listing_that_says_otherwise_than_a_look_is_not_believed(told: Any, mo
         ({"size": 1, "modification_time": 1795816200000}, "some", 1795816200_000000000),
         ({"size": 1, "ETag": '"x"'}, "some", 0),
         ({"size": 1, "date_time": (2026, 11, 27, 21, 50, 0), "CRC": 5}, "some", 0),
+        ({"size": 1, "mtime": float("nan")}, "some", 0),
+        ({"size": 1, "mtime": float("-inf")}, "some", 0),
+        ({"size": 1, "mtime": 10**400}, "some", 0),
+        ({"size": 1, "etag": "\udce9"}, "some", 0),
     ],
 )
 def test_a_version_is_what_changes_with_the_content(info: dict[str, Any], version: str, modified: int) -> None:
@@ -456,8 +590,9 @@ def test_a_version_is_what_changes_with_the_content(info: dict[str, Any], versio
     assert not version or again.version != found.version
 
 
-def test_a_file_of_no_length_is_told_and_not_read(told: Any) -> None:
-    told("tells", lambda info: {**info, "size": None})
+@pytest.mark.parametrize("size", [None, -1, True, 2**63, 2.0])
+def test_a_file_of_no_length_is_told_and_not_read(told: Any, size: object) -> None:
+    told("tells", lambda info: {**info, "size": size})
     put("/in/a", b"1")
     (found,) = bare("told://in").scan()
     assert isinstance(found, Trouble)
@@ -581,7 +716,7 @@ def test_a_password_of_the_place_behind_an_archive_is_not_said(tmp_path: Path) -
                 for line in lines:
                     came.sendall({b"USER": b"331 and?\r\n", b"PASS": b"530 bad password " + line[5:]}.get(line[:4], b"500 no\r\n"))
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         url, options = f"zip://in::ftp://127.0.0.1:{listening.getsockname()[1]}/a.zip", {"ftp": {"username": "me", "password": "hunter2pw"}}
         with refused(StorageError, 3, "no permission", "***") as caught:
@@ -632,9 +767,9 @@ def test_it_is_no_destination_and_says_why(dest: str, told: Any, tmp_path: Path)
         with pytest.raises(RefusedError, match=r"can be a source alone: .*one of two writers"):
             call()
     store = bare(normalise(dest))
-    for write in (
+    for attempt in (
         lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: store.create("a"), lambda: store.remove("a"),
         lambda: store.remove_tree("a"), lambda: store.rename("a", "b"), lambda: store.sweep("a"), store.check_writable,
     ):  # fmt: skip
         with pytest.raises(RefusedError):
-            write()
+            attempt()

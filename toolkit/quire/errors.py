@@ -156,6 +156,8 @@ class NotFoundError(StorageError):
 class TransientError(StorageError):
     """The store did not answer, or asked to come again: whether a change happened is not known. `wait`: seconds it asked for."""
 
+    tried = False  # for as long as patience lasts: nobody is to begin that again
+
     def __init__(self, *args: object, wait: float = 0.0) -> None:
         super().__init__(*args)
         self.wait = wait

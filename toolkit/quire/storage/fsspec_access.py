@@ -6,6 +6,7 @@ A URL that goes through an archive (`zip://inner::sftp://host/a.zip`) has the ar
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -32,6 +33,10 @@ _OTHERS = frozenset((
 _COPIES = frozenset(("blockcache", "cached", "filecache", "simplecache"))
 _REVISIONS = ("git", "github")  # in whose URLs a repository and its revision stand as user, password and host
 _LINK = re.compile(r"//(?:[^/@\[]*@)?\[[^\]/]*\]|(::)")
+_UNPACKERS = (
+    "zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "_compression", "compression.", "libarchive", "fsspec.implementations.zip",
+    "fsspec.implementations.tar", "fsspec.implementations.libarchive",
+)  # fmt: skip
 _SECRETS = ("password", "passwd", "secret", "token", "key")
 # What tells one content of a file from another, as the file systems call it. Not the time of the last access, which a read changes.
 _STAMPS = (
@@ -148,6 +153,10 @@ class Changed(TransientError):
     """An archive was written while it was in use, so its directory and its bytes may be of two contents."""
 
 
+class Unusable(StorageError):
+    """One file may not be read, or cannot be unpacked; others may well be."""
+
+
 class Opened(NamedTuple):
     """A file system, and the path that all others are below; of an archive also its file, and how that was before it was opened."""
 
@@ -170,6 +179,7 @@ class FileSystems:
             raise UsageError("an archive stands in the URL, as in zip://inner::sftp://host/a.zip, and not in the option fo.")
         self.scheme, self.opens, _ = parts(url)
         self.options = {name: value for name, value in options.items() if name != "max_concurrency"}
+        self.chained = self.opens.startswith(f"{self.scheme}://::")
         self.shown = url
         self._idle, self._process, self._lock = list[Opened](), os.getpid(), threading.Lock()
 
@@ -222,7 +232,7 @@ class FileSystems:
         _class(self.scheme)
         file = was = None
         try:
-            if self.opens.startswith(f"{self.scheme}://::"):
+            if self.chained:
                 last = self.opens.rpartition("::")[2]
                 file = url_to_fs(last, skip_instance_cache=True, **self.options.get(last.partition("://")[0], {}))  # type: ignore[arg-type]
                 was = _told(file)
@@ -262,16 +272,15 @@ class FileSystems:
     def _explained(self, what: str, error: BaseException) -> StorageError | UsageError:
         status, name = _status(error), type(error).__name__
         host = self.opens.partition("://")[2].rpartition("@")[2].rstrip("/")
+        if (self.chained and _unpacks(error)) or name == "TooManyRedirects":
+            return Unusable(f"{what}: {name}: {self._said(error)}. Look at the source.")
         if status in BUSY:
             return TransientError(f"{what}: the service did not manage it ({status})")
-        if (
-            isinstance(error, PermissionError)
-            or status in (401, 403, 530)
-            or "Authentication" in name
-            or "BadHostKey" in name
-            or "No authentication" in str(error)
-        ):
-            return StorageError(f"{what}: no permission ({self._said(error)}). Ask for the right, or look at the options of the source.")
+        signed_out = status == 530 or "Authentication" in name or "BadHostKey" in name or "No authentication" in str(error)
+        if signed_out or isinstance(error, PermissionError) or status in (401, 403):
+            return (StorageError if signed_out else Unusable)(
+                f"{what}: no permission ({self._said(error)}). Ask for the right, or look at the options of the source."
+            )
         if isinstance(error, ImportError):
             return UsageError(f"{what}: another package is needed: {self._said(error)}.")
         why, innermost = unanswered(error)
@@ -336,6 +345,15 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, ConnectionError | TimeoutError | EOFError) or any(c.__name__ in known for c in type(error).__mro__)
 
 
+def _unpacks(error: BaseException) -> bool:
+    """Whether it comes from what unpacks an archive, and not from what brings its bytes, or from a memory that is full."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    module = str(at.tb_frame.f_globals.get("__name__")) if at is not None else ""
+    return module.startswith(_UNPACKERS) and not isinstance(error, MemoryError) and not (isinstance(error, OSError) and error.errno)
+
+
 def _absent(error: FileNotFoundError) -> bool:
     """Whether it says that a file is not there, and not that a file system has made that of an error of another kind."""
     cause = error.__cause__
@@ -349,13 +367,14 @@ def entry(name: str, info: Mapping[str, Any]) -> Entry | None:
     Its version is empty where nothing tells one content of it from another.
     """
     size = info.get("size")
-    if not isinstance(size, int) or size < 0:
+    if type(size) is not int or not 0 <= size < 1 << 63:
         return None
     told = {str(key).lower(): value for key, value in info.items() if value not in (None, "", 0)}
     if isinstance(listed := told.get("modify"), str) and not re.match(r"\d{14}", listed):
         del told["modify"]  # as `ls` shows it: to the minute, and otherwise after half a year
     facts = [f"{key}={told[key]}" for key in (*_STAMPS, *_TIMES) if key in told]
-    version = f"{xxhash.xxh3_64_hexdigest(' '.join(facts).encode())}-{size}" if facts else ""
+    said = " ".join(facts).encode(errors="backslashreplace")  # an etag may hold half of a character
+    version = f"{xxhash.xxh3_64_hexdigest(said)}-{size}" if facts else ""
     return Entry(name, size, version, next((at for key in _TIMES if (at := _moment(told.get(key)))), 0))
 
 
@@ -369,7 +388,7 @@ def _moment(value: Any) -> int:
     if isinstance(value, datetime):
         value = value.replace(tzinfo=value.tzinfo or UTC)
         return instant(int(value.timestamp()) * 1_000_000_000 + value.microsecond * 1000)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value if isinstance(value, float) else 0):
         return instant(int(value * 1_000_000_000) if value < 1e11 else int(value * 1_000_000))  # seconds, or ms
     return 0
 
@@ -401,6 +420,15 @@ def _by_ftp(fs: Any, path: str) -> dict[str, Any] | None:
 
 
 _LOOKS: dict[str, Callable[[Any, str], dict[str, Any] | None]] = {"ftp": _by_ftp}
+
+
+# Where a link leads to, for file systems that follow links.
+_LEADS: dict[str, Callable[[Any, str], str]] = {scheme: lambda fs, path: str(fs.ftp.normalize(path)) for scheme in ("sftp", "ssh")}
+
+
+def real(scheme: str, fs: Any, path: str) -> str:
+    """A path without links; empty where the server does not tell it."""
+    return _LEADS[scheme](fs, path) if scheme in _LEADS else ""
 
 
 def looked_up(scheme: str, fs: Any, path: str) -> Mapping[str, Any]:

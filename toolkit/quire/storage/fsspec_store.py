@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from quire.errors import NotFoundError, RefusedError, StorageError, TransientError
+from quire.errors import NotFoundError, RefusedError, StorageError, TransientError, encodable, printable
 from quire.storage import window
 from quire.storage.base import (
     LARGEST,
@@ -30,11 +30,12 @@ from quire.storage.base import (
     Unreadable,
     Vanished,
     WithoutUploads,
+    is_safe,
     safe,
     too_long,
     walked,
 )
-from quire.storage.fsspec_access import Changed, FileSystems, as_url, by_url, entry, looked_up, normalise, parts
+from quire.storage.fsspec_access import Changed, FileSystems, Unusable, as_url, by_url, entry, looked_up, normalise, parts, real
 from quire.storage.retry import again
 from quire.storage.threads import Pool, Threads
 
@@ -43,7 +44,6 @@ __all__ = ["FsspecStore", "named", "normalise", "opened"]
 FLIGHT = 4  # files at once: many servers of SFTP and FTP take few connections of one client
 LOOKING = 16  # files that are looked up at once where the file system is asynchronous
 _IN_PARTS = ("sftp", "ssh")  # whose files are read by short parts, each of which takes a round trip unless all are asked for at once
-_DAMAGED = ("BadZipFile", "ReadError", "LargeZipFile", "error")  # of archives and what packs their members
 
 
 def opened(url: str, options: Mapping[str, object] | None) -> FsspecStore:
@@ -55,6 +55,17 @@ def named(url: str, _: Mapping[str, object] | None) -> str:
     """The host or archive of a URL."""
     scheme, at = parts(url)[:2]
     return at.partition("://")[2].removeprefix("::").rpartition("@")[2].strip("/") or scheme
+
+
+def _sayable(name: str) -> bool:
+    """Whether a name can be stored, and stays below its root."""
+    return is_safe(name) and encodable(name)
+
+
+def _spelled(name: str) -> str:
+    """Such a name as it may be told, with the slash at its end that it has in reports."""
+    text = printable(name.encode(errors="backslashreplace").decode())
+    return f"{text if len(text) < 300 else text[:299] + '…'}/"
 
 
 class _Denied(StorageError):
@@ -180,18 +191,25 @@ class FsspecStore(SourceAlone):
         except _Denied as e:
             yield Trouble(folder, "unreadable", str(e))
             return
-        files = list[tuple[str, Mapping[str, Any]]]()
+        files, links = list[tuple[str, Mapping[str, Any]]](), list[str]()
         for last, info in items:
             name, kind = below + last, info.get("type")
-            if last in (".", ".."):
-                yield Trouble(name, "unreadable", "a name that no path can say: copy it to another name")
+            if not _sayable(name):
+                yield Trouble(_spelled(name), "unreadable", "a name that no path can say: copy it to another name")
             elif kind == "directory":
                 yield Folder(name)
+            elif kind == "link" and not follow:
+                yield Trouble(name, "link", "a symbolic link, not followed")
             elif kind not in ("file", "link"):
                 yield Trouble(name, "special", f"is neither a file nor a directory ({kind})")
             elif last >= after and (not until or last < until):
-                files.append((name, info))
+                links.append(name) if kind == "link" else files.append((name, info))
         yield from self._entries(files)
+        for name, found in self._looked(links):  # a listing tells of the links themselves
+            if found is not None:
+                yield found if isinstance(found, Trouble) else self._led(name, found)
+            else:
+                yield Trouble(name, "unreadable", "a symbolic link to what is not there")
 
     def _entries(self, files: list[tuple[str, Mapping[str, Any]]]) -> Iterator[Entry | Trouble]:
         """Files as `stat` says them; one by one where the listing says less, or the same otherwise."""
@@ -200,15 +218,40 @@ class FsspecStore(SourceAlone):
         if self._listed_as_looked:
             yield from (entry(name, info) or self._endless(name) for name, info in files)
             return
+        for name, found in self._looked([name for name, _ in files]):
+            if found is not None:  # else it was deleted since
+                yield found if isinstance(found, Trouble) else entry(name, found) or self._endless(name)
+
+    def _looked(self, names: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | Trouble | None]]:
+        """Names with what a look at each says, many at once; Trouble where one may not be looked at."""
         with Pool(LOOKING if self._by_url else self.flight) as pool:
-            for (name, _), found in zip(files, pool.map(lambda each: again(partial(self._look, each[0])), files), strict=True):
-                if found is not None:  # else it was deleted since
-                    yield entry(name, found) or self._endless(name)
+            yield from zip(names, pool.map(self._allowed, names), strict=True)
+
+    def _allowed(self, name: str) -> Mapping[str, Any] | Trouble | None:
+        try:
+            return again(partial(self._look, name))
+        except Unusable as e:
+            return Trouble(name, "unreadable", str(e))
+
+    def _led(self, name: str, found: Mapping[str, Any]) -> Entry | Folder | Trouble:
+        """The end of a link, as a look at it tells of it."""
+        if found.get("type") != "directory":
+            return entry(name, found) or self._endless(name)
+        with self.systems.one(f"cannot look up {self.shown(name)}") as (fs, base):
+            path = self._path(base, name)
+            leads = real(self._scheme, fs, path)
+            if leads in ("", path):
+                return Trouble(name, "link", "a symbolic link to a directory, and the server does not tell to which")
+            above = [self._path(base, name[:at]) for at in (0, *(at for at, c in enumerate(name) if c == "/"))]
+            places = [real(self._scheme, fs, each) for each in above]
+        if leads in places or f"{places[0]}/".startswith(f"{leads.rstrip('/')}/"):
+            return Trouble(name, "link", "a symbolic link to a directory above it")
+        return Folder(name)
 
     def _sure(self, name: str, info: Mapping[str, Any]) -> bool:
-        found = again(partial(self._look, name))
+        found = self._allowed(name)
         listed = entry(name, info)
-        if found is not None and listed is not None and entry(name, found) == listed:
+        if found is not None and not isinstance(found, Trouble) and listed is not None and entry(name, found) == listed:
             self._listed_as_looked = True
         return bool(self._listed_as_looked)
 
@@ -217,7 +260,14 @@ class FsspecStore(SourceAlone):
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         for last, info in self._items(folder):
-            yield "." if last in (".", "..") else last, info.get("type") == "directory"
+            name, kind = f"{folder}/{last}" if folder else last, info.get("type")
+            if not _sayable(name):
+                yield ".", False
+            elif kind == "link" and follow:
+                found = self._allowed(name)
+                yield last, found is not None and not isinstance(found, Trouble) and isinstance(self._led(name, found), Folder)
+            else:
+                yield last, kind == "directory"
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         return walked(self.scan, folder, self.shown)
@@ -290,23 +340,22 @@ class FsspecStore(SourceAlone):
 
     def _whole(self, request: ReadRequest) -> bytes:
         """The bytes of a request, between two looks at its file."""
-        self._check(request, "changed")
         try:
+            self._check(request, "changed")
             found = self._read(request.name, request.start, request.length, request.size) if request.length else b""
+            self._check(request, "changed while it was read")
         except NotFoundError:
             raise Vanished("vanished") from None
         except Changed:
             raise Vanished("changed while it was read") from None
         except StorageError as e:
             raise self._failed(e) from None
-        self._check(request, "changed while it was read")
         return found
 
     def _failed(self, error: StorageError) -> Exception:
         """An archive's member that cannot be unpacked is unreadable, and so is a file that may not be read."""
         said = str(error).partition(": ")[2]
-        damaged = any(said.startswith(f"{name}: ") for name in _DAMAGED) or said.startswith("no permission")
-        return error if isinstance(error, TransientError) or not damaged else Unreadable(said)
+        return Unreadable(said) if isinstance(error, Unusable) or said.startswith("no permission") else error
 
     def _check(self, request: ReadRequest, said: str) -> None:
         found = self.stat(request.name)
@@ -317,9 +366,9 @@ class FsspecStore(SourceAlone):
 
     def _stream(self, request: ReadRequest) -> Iterator[bytes]:
         """A long request, by one reading from its beginning to its end: not every server knows ranges."""
-        again(partial(self._check, request, "changed"))
         left = request.length
         try:
+            again(partial(self._check, request, "changed"))
             for piece in self._pieces(request.name, request.start, request.length):
                 left -= len(piece)
                 yield piece

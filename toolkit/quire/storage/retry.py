@@ -55,7 +55,9 @@ class Patience:
 
     def over(self, e: TransientError) -> TransientError:
         """The error where no further try should begin, with what was tried."""
-        return TransientError(f"{e} (tried {self.tries} times in {self.took:.0f} s)")
+        found = TransientError(f"{e} (tried {self.tries} times in {self.took:.0f} s)")
+        found.tried = True
+        return found
 
     def wait(self, e: TransientError) -> None:
         """Wait before the next try. Raises TransientError, with what was tried, when there should be none."""
@@ -77,6 +79,8 @@ def again(operation: Callable[[], T], on_retry: OnRetry = silent, unsure: Callab
                 return found
             raise
         except TransientError as e:
+            if e.tried:  # by a part of the operation
+                raise
             patience.wait(e)
 
 
