@@ -126,7 +126,8 @@ def check_functions(spec: Spec, function: UserFunction | None, reduce: Reduce | 
     if function is not None and not callable(function):
         raise UsageError(f"function={quoted(function)} is not a function.")
     if function is not None:
-        check_call(function, "function", *(("split", "content") if spec.split else ("content", "file")))
+        taken = ("batch",) if spec.kind == OFFSETS else ("split", "content") if spec.split else ("content", "file")
+        check_call(function, "function", *taken)
 
 
 def check_text_options(spec: Spec, options: Mapping[str, Any]) -> str:
