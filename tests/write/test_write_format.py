@@ -65,6 +65,18 @@ def test_partitions(tmp_path: Path, spark: SparkSession) -> None:
         assert counts == {(days[i], odd): 1 if odd == i % 2 else 15 for i in range(3) for odd in range(2)}
 
 
+def test_values_of_partitions_keep_their_types(tmp_path: Path, spark: SparkSession) -> None:
+    dest = tmp_path / "out"
+    frame = spark.createDataFrame([(1, "007", 5, True), (2, "7", 6, False)], "v int, text string, long bigint, yes boolean")
+    for mode in ("append", "overwrite"):
+        write(frame, dest, mode, partition_by="text,long,yes")
+    for found in (quire.read(dest, spark=spark), spark.read.format("quire").load(str(dest))):
+        assert found.schema.simpleString() == "struct<v:int,text:string,long:bigint,yes:boolean>"
+        assert sorted(found.collect()) == sorted(frame.collect())
+    renamed = frame.withColumnRenamed("text", "day")
+    assert "in directories by day, long, yes" in said(lambda: write(renamed, dest, partition_by="day,long,yes"))
+
+
 def test_another_thread_writes_once_it_has_asked_for_the_session(tmp_path: Path, spark: SparkSession) -> None:
     def work(n: int) -> None:
         quire.session()
