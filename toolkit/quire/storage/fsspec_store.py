@@ -1,7 +1,7 @@
 """Any file system that fsspec knows, as a source: read, and never written.
 
 No read here is on condition of a version: a file is looked up before and after it is read, and what it says then of its size, time of
-change and checksums must be what was listed. The file of an archive itself is looked at, too, so that its directory and its bytes are of
+change and checksums must be what was listed. An archive's own file is looked at, too, so that its directory and its bytes are of
 one content. Where a file system says nothing that tells one content from another, the version is empty, and its files are known by their
 content alone.
 
@@ -110,8 +110,8 @@ class SourceAlone(WithoutUploads):
         self._refuse()
 
 
-class FsspecStore(SourceAlone):
-    """Files below one directory of a file system of fsspec."""
+class Listed(SourceAlone):
+    """Files below one directory of a file system of fsspec, as they are listed and looked up."""
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         self.url = url
@@ -125,7 +125,6 @@ class FsspecStore(SourceAlone):
         below = "/".join(part for part in (self._root, safe(name) if name else "") if part)
         return base + below
 
-    # ---------------------------------------------------------------------------------------------------------- reading
     def _look(self, name: str, doing: str = "look up") -> Mapping[str, Any] | None:
         try:
             with self.systems.one(f"cannot {doing} {self.shown(name)}") as (fs, base):
@@ -271,6 +270,10 @@ class FsspecStore(SourceAlone):
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         return walked(self.scan, folder, self.shown)
+
+
+class FsspecStore(Listed):
+    """The same, and how they are read."""
 
     def _size(self, name: str) -> int:
         found = self._look(name, "read")
