@@ -88,6 +88,7 @@ def test_a_client_that_is_not_installed_is_one_line_before_anything_starts(tmp_p
         ({"until": 5, "every": "1 s"}, "until="),
         ({"until": "yesterday"}, "says no place"),
         ({"until": "2999-01-01"}, "future"),
+        ({"start": "2999-01-01"}, "lies in the future: all that is there would count as done"),
         ({"until": -1}, "below 0"),
         ({"until": {0: -3}}, "below 0"),
         ({"until": {}}, "says no place"),

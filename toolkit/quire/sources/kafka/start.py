@@ -6,6 +6,7 @@ All that lies before is marked in the ledger as done elsewhere, so later calls, 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -37,7 +38,13 @@ class Start:
                 raise _wrong(given) from None
         if not isinstance(given, dt.datetime):
             raise _wrong(given)
-        return cls(moment=moment_of(given))
+        moment = moment_of(given)
+        if moment > time.time() * 1000:
+            raise UsageError(
+                f"start={given.isoformat()} lies in the future: all that is there would count as done, for good. Give a time that has "
+                f"passed, or 'latest' for what comes from now on."
+            )
+        return cls(moment=moment)
 
     def __str__(self) -> str:
         return LATEST if self.latest else EARLIEST if self.moment is None else f"{self.moment} ms"
