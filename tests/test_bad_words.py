@@ -68,7 +68,7 @@ from quire.errors import UsageError
         ({"include": "**a"}, ("include: '**a' is not a glob",)),
         ({"storage_options": "key"}, ("storage_options",)),
         ({"dest_options": ["key"]}, ("dest_options",)),
-        ({"function_version": "a b", "transform": len}, ("function_version",)),
+        ({"function_version": "a b", "transform": divmod}, ("function_version",)),
         ({"spark": "local[*]"}, ("spark",)),
         ({"hidden": "no"}, ("hidden='no'", "neither True nor False")),
         ({"follow_links": "false"}, ("follow_links='false'", "neither True nor False")),

@@ -489,7 +489,11 @@ def test_options_reach_the_stores_of_both_sides_and_of_each(run: Run, monkeypatc
     given = ("--store-option", "endpoint_url=http://h:1/?a=b", "--store-secret", "secret=HIDDEN")
     each = ("--source-option", "profile=partner", "--dest-option", "profile=lake", "--dest-secret", "token=HIDDEN")
     both = {"endpoint_url": "http://h:1/?a=b", "secret": "of the environment"}
-    for verb in (("consolidate", "s3://in", "s3://out"), ("plan", "s3://in", "s3://out"), ("process", "s3://in", "json:loads", "s3://out")):
+    for verb in (
+        ("consolidate", "s3://in", "s3://out"),
+        ("plan", "s3://in", "s3://out"),
+        ("process", "s3://in", "operator:eq", "s3://out"),
+    ):
         one_line(run(*verb, *given, *each), 2, "seen")
         assert seen.pop() == {
             "storage_options": both,

@@ -496,7 +496,7 @@ def test_what_is_typed_wrong_for_a_load_into_a_table_is_one_line_before_spark_st
     source.mkdir()
     file(source / "1.json", "{}")
     one_line(run("consolidate", source, trips, "--transform", "raw", "--format", "parquet", *words), 2, said)
-    one_line(run("process", source, "json:loads", trips, "--schema", "id long", *words), 2, said)
+    one_line(run("process", source, "operator:eq", trips, "--schema", "id long", *words), 2, said)
     if "--operation" in words:
         one_line(run("plan", source, trips, "--transform", "raw", "--format", "parquet", *words), 2, said)
 

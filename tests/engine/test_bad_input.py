@@ -100,7 +100,7 @@ def test_a_file_in_the_place_of_a_directory_of_the_output_is_named_and_kept_and_
 
 
 @pytest.mark.parametrize(
-    "other", [{"transform": "raw"}, {"compression": "gzip"}, {"layout": "directories"}, {"transform": "json"}, {"transform": len}]
+    "other", [{"transform": "raw"}, {"compression": "gzip"}, {"layout": "directories"}, {"transform": "json"}, {"transform": divmod}]
 )
 def test_two_transforms_or_formats_in_one_destination(tmp_path: Path, other: dict[str, Any]) -> None:
     source = write(tmp_path / "in", documents(3))

@@ -475,16 +475,16 @@ def _check_taken(found: list[Location]) -> None:
         )
     if part is not None:
         raise QuireError(f"{part.document} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
+
+
+def _check_whole(found: list[Location]) -> None:
+    """Refuse to give a part of a file for all of it: a range may be done elsewhere, or of a long file not be gathered yet."""
     mark = next((x for x in found if x.state == "mark" and x.length), None)
     if mark is not None:
         raise QuireError(
             f"{mark.document} is not here from byte {mark.start:,} to {mark.start + mark.length:,}: the ledger marks that as done "
             f"elsewhere. Read it at its source."
         )
-
-
-def _check_whole(found: list[Location]) -> None:
-    """Refuse to give the beginning of a file for all of it: of a long file, a range may not have been gathered."""
     if found[0].member is not None:  # which is whole or not at all
         return
     done = [x for x in found if x.state != "held"]
