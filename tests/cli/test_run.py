@@ -243,6 +243,9 @@ def test_a_file_of_a_function_that_ends_the_process_ends_no_other(tmp_path: Path
     (tmp_path / "jobs.toml").write_text(gathers(tmp_path, "b", call="process", function=f"{tmp_path}/ends.py:rows"))
     with refused(UsageError, 2, "job 'b', key 'function'", "ends.py cannot be loaded: SystemExit: 0 (at ends.py:"):
         jobs.read(tmp_path / "jobs.toml")
+    (tmp_path / "ends.py").rename(tmp_path / "gone.py")
+    with refused(UsageError, 2, "job 'b', key 'function'", "ends.py' does not exist"):
+        jobs.read(tmp_path / "jobs.toml")
     (tmp_path / "jobs.toml").unlink()
     (tmp_path / "ends.py").write_text(HELPER.format(word="x"))
     one = process(gathers(tmp_path, "a", call="process", function=f"{tmp_path}/ends.py:rows"))

@@ -164,9 +164,15 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
 
 
 def _content(function: str) -> list[str]:
-    """A hash of the file in which a function lies: what it calls there may change where its own text does not."""
+    """A hash of the file in which a function lies: what it calls there may change where its own text does not.
+
+    None of a file that cannot be read, which whoever loads the function says.
+    """
     file = Path(function.rpartition(":")[0])
-    return [hashlib.sha256(file.read_bytes()).hexdigest()] if file.suffix == ".py" and file.is_file() else []
+    try:
+        return [hashlib.sha256(file.read_bytes()).hexdigest()] if file.suffix == ".py" else []
+    except OSError:
+        return []
 
 
 def _check(call: Call, given: Mapping[str, Any]) -> None:

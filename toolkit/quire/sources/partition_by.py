@@ -193,7 +193,7 @@ def _plain(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------- columns of rows
 def check_seen(name: str) -> None:
     """UsageError for a column whose directories readers of the destination's own directory would pass over, and all rows in them."""
-    if name[0] in "_.":
+    if name.startswith(("_", ".")):
         raise UsageError(
             f"partition_by={quoted(name)}: {quoted(name)} names no directory that readers see, as they pass over names that begin with "
             f"{name[0]!r}. Rename the column."
