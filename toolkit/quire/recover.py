@@ -79,7 +79,7 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
         log.tip,
         tuple(instant for e in others for instant in e.instants),
         tuple(job for e in others for job in e.undone),
-        tuple(_told(lost) for e in log.since(log.merged) if isinstance(e, Foreign) for lost in e.lost),
+        tuple(_told(lost) for e in log.recent_of(Foreign) for lost in e.lost),
     )
 
 

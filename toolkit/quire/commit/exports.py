@@ -8,8 +8,8 @@ from quire.commit.log import Log
 
 def exports(log: Log) -> dict[str, Export]:
     """The exports that are wanted: name → the last entry of each."""
-    entries = (*(log.base.exports if log.base else ()), *log.since(log.merged))
-    found = {entry.name: entry for entry in entries if isinstance(entry, Export)}
+    entries = (*(log.base.exports if log.base else ()), *log.recent_of(Export))
+    found = {entry.name: entry for entry in entries}
     return {name: entry for name, entry in found.items() if entry.version is not None}
 
 

@@ -6,7 +6,9 @@ number of an entry: version v is what the entries 1..v say.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from quire.commit import names
 from quire.commit.checkpoints import INSTANTS
@@ -91,9 +93,8 @@ class Log(Reading):
             after = first
         if after < min(self._start, until):
             self._load(after)
-        for number, entry in sorted(self._outcomes.values(), key=lambda x: x[0]):
-            if after < number <= until and isinstance(entry, Commit):
-                yield number, entry
+        first, end = (bisect_right(self._commits, number, key=itemgetter(0)) for number in (after, until))
+        yield from self._commits[first:end]
 
     def ending(self, wanted: str) -> Iterator[Commit]:
         """The commits that decided a job whose name ends so; of merged ones only those that are meant are read."""
@@ -200,22 +201,18 @@ class Log(Reading):
 
     def expired(self) -> int:
         """The first version that can still be read."""
-        found = [e.below for e in self.since(self.merged) if isinstance(e, Expired)]
+        found = [e.below for e in self.recent_of(Expired)]
         return max([*found, self.base.expired if self.base else 0])
 
     def pins(self) -> dict[str, int]:
         """The open pins: id → version."""
-        found = dict[str, int](self.base.pins if self.base else {})
-        for entry in self.since(self.merged):
-            if isinstance(entry, Pin):
-                found[entry.id] = entry.version
-            elif isinstance(entry, Unpin):
-                found.pop(entry.id, None)
-        return found
+        found = (self.base.pins if self.base else {}) | {entry.id: entry.version for entry in self.recent_of(Pin)}
+        ended = {entry.id for entry in self.recent_of(Unpin)}
+        return {pin: version for pin, version in found.items() if pin not in ended}
 
     def began(self, pin: str) -> bool:
         """Whether a pin with this id was ever begun; it may have ended since."""
-        recent = any(isinstance(e, Pin) and e.id == pin for e in self.since(self.merged))
+        recent = any(e.id == pin for e in self.recent_of(Pin))
         return recent or (self.base is not None and self.base.began(self.archive, pin))
 
     def in_effect(self, commit: Commit, until: int | None = None, *, reader: bool = False) -> tuple[Task, ...]:
@@ -247,9 +244,8 @@ class Log(Reading):
     def instant_rows(self) -> Iterator[tuple[str, str, int]]:
         """All instants of a table as rows of `INSTANTS`, in no order."""
         yield from ((instant, job, undone or self._undone.get(job, 0)) for instant, job, undone in self._merged_instants)
-        for entry in self.since(self.merged):
-            if isinstance(entry, Foreign):
-                yield from ((instant, "", 0) for instant in entry.instants)
+        for entry in self.recent_of(Foreign):
+            yield from ((instant, "", 0) for instant in entry.instants)
         for _, commit in self.recent():
             # A plan is not a write: its instant is known when that was carried out, by whoever does so.
             if commit.closer == TABLE and not commit.tasks[-1].stats.written.get("planned"):
@@ -282,7 +278,7 @@ class Log(Reading):
 
     def unpublished(self) -> list[Commit]:
         """The commits that somebody still has to publish, oldest first."""
-        return [commit for _, commit in self.recent() if self.published(commit.job) is None]
+        return [commit for number, commit in self._unpublished.values() if number > self.merged]
 
     def settled(self) -> bool:
         """Whether what is folded up to the tip can never change: every commit has its `published`."""
@@ -294,10 +290,11 @@ class Log(Reading):
         if at_most < self.merged:
             return self.at(at_most).settled_version()
         open_since = at_most + 1
-        for number, commit in self.recent(at_most):
-            published_at, there = self._publication(commit.job)
-            if there is None or published_at > at_most:
-                open_since = min(open_since, number)
+        there = self._unpublished.values() if at_most == self.tip else self.recent(at_most)  # in order, both
+        for number, commit in there:
+            if number > self.merged and not 0 < self.published_at(commit.job) <= at_most:
+                open_since = number
+                break
         version = open_since - 1
         return version if open_since == at_most + 1 else self.settled_version(version)
 

@@ -7,10 +7,12 @@ them is not a second truth. Those below the checkpoint are read one by one where
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
-from typing import Self
+from operator import itemgetter
+from typing import Self, TypeVar
 
 from quire.commit import archive, checkpoints, names
 from quire.commit.archive import Archive
@@ -21,7 +23,10 @@ from quire.errors import FormatError, NotFoundError
 from quire.storage import Store
 from quire.storage.threads import Pool
 
+E = TypeVar("E", bound=Entry)
+
 WINDOW = 64  # entries that are asked for at once
+_number = itemgetter(0)
 
 
 class Reading:
@@ -36,6 +41,9 @@ class Reading:
         self._alone: dict[int, Entry] = {}  # some of those before, which were read by themselves
         self._outcomes: dict[str, tuple[int, Commit | Abort]] = {}
         self._published: dict[str, tuple[int, Published]] = {}
+        self._kinds: dict[type, list[tuple[int, Entry]]] = {}  # those that are held, by their kind, in order
+        self._commits: list[tuple[int, Commit]] = []  # those that decided their job, in order
+        self._unpublished: dict[str, tuple[int, Commit]] = {}
         self._undone: dict[str, int] = {}  # jobs of a table that another program has rolled back, and the entry that says so
         self._before: dict[str, tuple[int, int]] = {}  # job → what the checkpoint says of it: numbers of its outcome and `published`
 
@@ -59,6 +67,11 @@ class Reading:
         """The entries after a version."""
         self._load(version)
         return self._held[version - self._start :]
+
+    def recent_of(self, kind: type[E]) -> list[E]:
+        """The entries of one kind that no checkpoint has merged."""
+        there = self._kinds.get(kind, [])
+        return [entry for _, entry in there[bisect_right(there, self.merged, key=_number) :] if isinstance(entry, kind)]
 
     def entry(self, number: int) -> Entry:
         """One of them, read by itself where it is not held."""
@@ -205,7 +218,8 @@ class Reading:
         """Hold the entries after a number too, which a checkpoint stands for."""
         if after < self._start:
             held = [*self._there(range(after + 1, self._start + 1)), *self._held]
-            self._start, self._held, self._outcomes, self._published, self._undone = after, [], {}, {}, {}
+            self._start, self._held, self._kinds, self._commits = after, [], {}, []
+            self._outcomes, self._published, self._unpublished, self._undone = {}, {}, {}, {}
             for entry in held:
                 self._take(entry)
 
@@ -238,11 +252,17 @@ class Reading:
     def _take(self, entry: Entry) -> None:
         self._held.append(entry)
         number = self.tip
+        self._kinds.setdefault(type(entry), []).append((number, entry))
         if isinstance(entry, Commit | Abort):
-            if self._earlier(entry.job)[0] in (0, number):  # else the job was decided before what is held
-                self._outcomes.setdefault(entry.job, (number, entry))
+            decided = entry.job in self._outcomes or self._earlier(entry.job)[0] not in (0, number)  # before what is held
+            if not decided:
+                self._outcomes[entry.job] = number, entry
+                if isinstance(entry, Commit):
+                    self._commits.append((number, entry))
+                    self._unpublished[entry.job] = number, entry
         elif isinstance(entry, Published) and self._earlier(entry.job)[1] in (0, number):
             self._published.setdefault(entry.job, (number, entry))
+            self._unpublished.pop(entry.job, None)
         elif isinstance(entry, Foreign):
             for job in entry.undone:
                 self._undone.setdefault(job, number)

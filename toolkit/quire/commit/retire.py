@@ -44,13 +44,13 @@ class Superseding(NamedTuple):
 
 def away(log: Log) -> int:
     """The version up to which superseded data files leave the directory."""
-    found = [e.away for e in log.since(log.merged) if isinstance(e, Expired)]
+    found = [e.away for e in log.recent_of(Expired)]
     return max([*found, log.base.away if log.base else 0])
 
 
 def retired(log: Log) -> tuple[int, int]:
     """Before which version all is deleted that only older ones need; and up to which superseded data files have left the directory."""
-    found = [(e.below, e.away) for e in log.since(log.merged) if isinstance(e, Retired)]
+    found = [(e.below, e.away) for e in log.recent_of(Retired)]
     below, away = zip(*found, log.base.retired if log.base else (0, 0), strict=True)
     return max(below), max(away)
 
@@ -93,7 +93,7 @@ def _too_long(store: Store, version: int, name: str) -> bool:
 
 def wish(log: Log) -> Keep | None:
     """How many older versions stay readable, as a user has set it last; None: nobody has."""
-    found = [e.keep for e in log.since(log.merged) if isinstance(e, Settings)]
+    found = [e.keep for e in log.recent_of(Settings)]
     return found[-1] if found else log.base.keep if log.base else None
 
 

@@ -137,7 +137,7 @@ def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
                 f"version {version} of {store.url} has expired: its data files are gone. Pin a later one (ledger.inspect.history() lists "
                 f"them); keep_versions keeps older ones."
             )
-        if any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged)):  # also if somebody has ended it already
+        if any(e.id == ours for e in log.recent_of(Pin)):  # also if somebody has ended it already
             return None
         closers.check_readable(log, version)
         return Pin(version=version, id=ours, time=protocol.now())

@@ -417,7 +417,7 @@ def _given_up(ledger: Looks, attempts: int) -> dict[str, Any]:
 
 def _pinned_for(log: Log, now: datetime) -> float | None:
     """How long the oldest open pin is there; of one that a checkpoint knows, since the checkpoint."""
-    recent = {entry.id: entry.time for entry in log.since(log.merged) if isinstance(entry, Pin)}
+    recent = {entry.id: entry.time for entry in log.recent_of(Pin)}
     before = log.base.time if log.base else ""
     return _oldest(_age(recent.get(pin, before), now) for pin in log.pins())
 
