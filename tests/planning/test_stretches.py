@@ -115,8 +115,9 @@ def test_each_call_counts_the_files_that_it_means(tmp_path: Path) -> None:
 
 def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest, read = tmp_path / "in", tmp_path / "out", list[str]()
-    write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
-    gather(source, dest)
+    for day in range(9):
+        write(source, {f"{day:02}/{i}": b"x" for i in range(9)})
+        gather(source, dest)
     Ledger(dest).checkpoint(spark=HERE["spark"])
     for day in range(7):
         shutil.rmtree(source / f"{day:02}")
@@ -128,13 +129,15 @@ def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: 
             return real(*given, **more)
 
         monkeypatch.setattr(segments, way, counted)
-    found = list[int]()
-    for _ in range(3):
-        read.clear()
-        assert gather(source, dest).deleted == 63
-        found.append(sum(f"{source}/0" in last and last < f"file://{source}/07" for last in read))
-    assert found[0], "it was looked through"
-    assert not found[2], "nothing is listed there any more, and nobody has said anything of it"
+    for _ in range(2):
+        found = list[int]()
+        for _ in range(3):
+            read.clear()
+            assert gather(source, dest).deleted == 63
+            found.append(sum(f"{source}/0" in last and last < f"file://{source}/07" for last in read))
+        assert found[0], "it was looked through"
+        assert not found[2], "nothing is listed there any more, and nobody has said anything of it"
+        Ledger(dest).compact("1 MiB", **HERE)  # all rows move to another data file
     (source / "08/4").unlink()
     assert gather(source, dest).deleted == 64
     write(source, {"03/4": b"y"})

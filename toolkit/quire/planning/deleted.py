@@ -81,7 +81,7 @@ class ListedNames:
         """How many files have gone, and the paths of some of them; each number and some `most` paths at a time."""
         self._pack()
         busy = Spans(self._spans()), stretches.said_later(fold)
-        moved = _hashes(list(fold.removed))
+        moved = np.unique(_hashes(list(fold.removed)))
         for source, first, last in self._sources(fold):
             if not stretches.lasts(fold, source):
                 paths = _whole(fold.of(source).rows(store, COUNTED, first, last)).column("path").to_pylist()
@@ -92,7 +92,7 @@ class ListedNames:
             for stretch in stretches.cut(store, source, first, last):
                 for each in [stretch] if self._still(stretch, *busy) else self._memory(store, source, stretch).parts or [stretch]:
                     known = self._memory(store, source, each).gone if (still := self._still(each, *busy)) else None
-                    if known and not _there(known.data_files, moved).any():
+                    if known and np.array_equal(moved[_there(known.data_files, moved)], known.moved):
                         yield known.files, list(known.examples[:most])
                     else:
                         unknown.append((each, still))
@@ -126,13 +126,14 @@ class ListedNames:
         yield len(missing), [paths[at] for at in missing[:most]]
 
     def _remembered(self, fold: Fold, store: Store, source: Source, stretch: Stretch, rows: pa.Table, most: int) -> tuple[int, list[str]]:
-        """The files of a stretch in which nothing is listed, for the next run, too; unless rows have moved to other data files since."""
+        """The files of a stretch in which nothing is listed, for the next runs, too, until more rows move to other data files."""
         files = frozenset(file for file in pc.unique(rows.column("data_file")).to_pylist() if file)
         if moved := [file for file in files if file in fold.removed]:
             rows = rows.filter(pc.invert(pc.is_in(rows.column("data_file"), pa.array(moved, pa.string()))))
-        paths = [path for path in rows.column("path").to_pylist() if self._meant(path[self._prefix :])]
-        if not moved:
-            self._memory(store, source, stretch).gone = Gone(len(paths), tuple(paths[:FEW]), np.unique(_hashes(list(files))))
+        prefix = self._prefix
+        paths = [path for path in rows.column("path").to_pylist() if self._meant(path[prefix:])]
+        known = Gone(len(paths), tuple(paths[:FEW]), np.unique(_hashes(list(files))), np.unique(_hashes(moved)))
+        self._memory(store, source, stretch).gone = known
         return len(paths), paths[: min(most, FEW)]
 
     def _memory(self, store: Store, source: Source, stretch: Stretch) -> stretches.Memory:
@@ -161,8 +162,9 @@ class ListedNames:
 
     def _missing(self, paths: list[str]) -> list[int]:
         """Which of some gathered files would have been listed, were they there; by their places."""
-        there = _there(self._listed, _hashes([path[self._prefix :] for path in paths]))
-        return [at for at in np.flatnonzero(~there).tolist() if self._meant(paths[at][self._prefix :])]
+        prefix = self._prefix
+        there = _there(self._listed, _hashes([path[prefix:] for path in paths]))
+        return [at for at in np.flatnonzero(~there).tolist() if self._meant(paths[at][prefix:])]
 
     def _below_another(self, source: Source, folder: str, prefix: int) -> bool:
         """Whether all of a segment's files lie below one directory that is there: then other pieces are about them, and it is not read."""

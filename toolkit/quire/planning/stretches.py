@@ -30,11 +30,15 @@ class Stretch(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Files that have gone from a stretch: how many, some of their paths, and the data files that hold their rows, as hashes in order."""
+    """Files that have gone from a stretch: how many, some of their paths, and the data files that its rows name, as hashes in order.
+
+    It holds while rows have moved away from `moved` of these data files, and from no other one.
+    """
 
     files: int
     examples: tuple[str, ...]
     data_files: np.ndarray
+    moved: np.ndarray
 
 
 class Spans:
