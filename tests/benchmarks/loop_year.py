@@ -5,13 +5,16 @@
     python tests/benchmarks/loop_year.py --every 1 --runs 2000    (likewise a loop of a second)
     python tests/benchmarks/loop_year.py --days 14                (two weeks, in which the clock does not jump)
     python tests/benchmarks/loop_year.py --files 50               (a source that keeps its files for some four hours: half the time)
+    python tests/benchmarks/loop_year.py --every 1 --days 12 --bare 49 --files 50    (a million commits of a loop of a second: hours)
 
 With ARROW_DEFAULT_MEMORY_POOL=system, as `quire run` has it: Arrow's own allocator keeps more, and more of it from month to month.
 
 Each run finds one new small file and commits it; the source keeps its files for two days, and 600 of them at most (--files). The loop
 maintains its destination as it does everywhere (`maintain=` is on). After each twelfth of the runs: the objects in the destination, how
 long it takes to open it and to plan, what the driver holds (the objects' bytes lie outside of it), the requests of a run without upkeep,
-the data files by the number that would be ideal, and the share of upkeep in the time that the loop works. With fewer runs than a year
+the data files by the number that would be ideal, and the share of upkeep in the time that the loop works. With `--bare`, so many
+commits come between two runs, as another writer leaves them, by the log's own append: data file, rows of the ledger, commit and
+`published`; the loop's runs read, fold, archive and compact them all. With fewer runs than a year
 has, the clock jumps by as much more, and what is due after so many entries of the log (archives, checkpoints, versions that end) is due
 after as many times fewer, down to a fiftieth: it happens as often as in a year of five-minute runs, and upkeep has more to do by each
 run. But then a day is over before the next checkpoint comes, so what outlives a day of grace is seen where the clock does not jump
@@ -27,15 +30,21 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+import zlib
+from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
 from common import Verdict, arguments, load, machine, median, table
 
 SOURCE, DEST = "memory://year-in", "memory://year-out"
@@ -104,13 +113,15 @@ class Objects(dict[str, tuple[Content, int]]):
 class Clock(threading.Event):
     """Time that passes where the loop waits; then the next file comes. It is also what ends the loop."""
 
-    def __init__(self, runs: int, every: int = EVERY, days: int = DAYS, files: int = MOST) -> None:
+    def __init__(self, runs: int, every: int = EVERY, days: int = DAYS, files: int = MOST, bare: int = 0) -> None:
         super().__init__()
+        self.beside = Beside(bare)
         runs, months = runs or days * 86400 // every, 12
         self.scale, self.days = max(1, days * 86400 // every // runs), days
         self.every, self.jump = every, float(every * self.scale)
         self.kept = max(10, min(files, int(KEPT / self.jump)))  # files of the source
         self.target = SIZE * max(10, TOGETHER // self.scale)
+        self.files = deque[str]()  # of the source, the oldest first
         self.now, self.runs, self.month = datetime(2026, 1, 1, tzinfo=UTC).timestamp(), runs, max(1, runs // months)
         self.done, self.rows, self.requests, self.per_run, self.plans = 0, list[Month](), Counter[str](), list[int](), list[float]()
         self.began, self.upkeep, self.looking = time.monotonic(), 0.0, 0.0
@@ -123,27 +134,98 @@ class Clock(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         self.per_run = [*self.per_run[-LAST:], sum(self.requests.values())]
-        self.done += 1
-        if self.done % self.month == 0:
-            began = time.monotonic()
-            self.rows.append(Month(self))
-            print(self.rows[-1].line(), flush=True)
-            self.looking += time.monotonic() - began
-        self.now += self.jump
+        for _ in range(1 + self.beside.commits):
+            self.done += 1
+            if self.done % self.month == 0:
+                with self.elsewhere():
+                    self.rows.append(Month(self))
+                    print(self.rows[-1].line(), flush=True)
+            self.now += self.jump
+            if self.done % (1 + self.beside.commits):
+                with self.elsewhere():
+                    self.beside.commit(self.iso(), self.next_name(), content(self.done))
         self.requests.clear()
         return self.is_set() or self.done >= self.runs or not self.arrive()
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """What takes time, and is not the loop's work."""
+        began = time.monotonic()
+        yield
+        self.looking += time.monotonic() - began
+
+    def next_name(self) -> str:
+        return f"{datetime.fromtimestamp(self.now, UTC):%Y-%m-%d}/{self.done:08}.txt"
 
     def arrive(self) -> bool:
         """A file comes, and an old one goes."""
         from quire.storage import connect
 
-        store, at = connect(SOURCE, None), datetime.fromtimestamp(self.now, UTC)
-        store.put(f"{at:%Y-%m-%d}/{self.done:08}.txt", b"x" * (SIZE - 10) + b"%09d\n" % self.done)
-        gone = self.done - self.kept
-        if gone >= 0:
-            old = datetime.fromtimestamp(self.now - self.kept * self.jump, UTC)
-            store.remove(f"{old:%Y-%m-%d}/{gone:08}.txt")
+        store = connect(SOURCE, None)
+        self.files.append(self.next_name())
+        store.put(self.files[-1], content(self.done))
+        if len(self.files) > self.kept:
+            store.remove(self.files.popleft())
         return True
+
+
+def content(number: int) -> bytes:
+    """The bytes of a file of the source."""
+    return b"x" * (SIZE - 10) + b"%09d\n" % number
+
+
+class Beside:
+    """Another writer, which leaves commits as a run of one new file does: so many between two runs of the loop."""
+
+    def __init__(self, commits: int) -> None:
+        self.commits = commits
+        self.log: Any = None  # as it reads it, from entry to entry
+
+    @cached_property
+    def model(self) -> tuple[Any, Any]:
+        """A commit of the loop's, and its rows."""
+        from quire.commit.log import Log
+        from quire.coverage.segments import SCHEMA
+        from quire.storage import connect
+
+        self.log = Log(connect(DEST, None)).refresh()
+        _, commit = next(self.log.recent())
+        rows = self.log.store.get(commit.tasks[0].coverage.segment)
+        return commit, pq.read_table(pa.BufferReader(rows), schema=SCHEMA)
+
+    def commit(self, time: str, name: str, data: bytes) -> None:
+        """One of them: all that it names is there before it."""
+        from quire.commit import names
+        from quire.commit.entries import Published
+        from quire.coverage.segments import SegmentWriter
+        from quire.storage import memory
+
+        commit, rows = self.model
+        log, replace = self.log.refresh(), msgspec.structs.replace
+        job, attempt, path = f"{log.tip}-{zlib.crc32(name.encode()):016x}", f"{zlib.crc32(data):012x}", f"{SOURCE}/{name}"
+        file, segment = names.data_file("", job, 0, attempt, 0, "txt"), names.segment(job, 0, attempt)
+        said = {
+            "path": path,
+            "version": f"{next(memory._ticks)}-{len(data)}",
+            "data_file": file,
+            "checksum": xxhash.xxh3_64_intdigest(data),
+        }
+        writer = SegmentWriter()
+        writer.add(
+            pa.table([pa.array([said[f.name]], f.type) if f.name in said else rows.column(f.name) for f in rows.schema], rows.schema)
+        )
+        log.store.put(file, data)
+        log.store.put(segment, writer.finish())
+        task = commit.tasks[0]
+        done = replace(
+            task,
+            attempt=attempt,
+            data_files=(replace(task.data_files[0], name=file, handle=names.staged(job, 0, attempt, file)),),
+            coverage=replace(task.coverage, segment=segment, first=path, last=path),
+        )
+        entry = replace(commit, job=job, base=log.tip, time=time, tasks=(done,))
+        log.append(lambda log: None if log.outcome(job) else entry)
+        log.append(lambda log: None if log.published(job) else Published(job=job, time=time, lost=()))
 
 
 class Month:
@@ -163,7 +245,8 @@ class Month:
         self.requests = median(clock.per_run)
         self.ratio = self.kinds["data"] / (clock.done * SIZE / clock.target)
         worked = time.monotonic() - clock.began - clock.looking
-        self.share, self.run_ms = clock.upkeep / worked, 1e3 * (worked - clock.upkeep) / clock.done
+        self.share = clock.upkeep / worked
+        self.run_ms = 1e3 * (worked - clock.upkeep) * (1 + clock.beside.commits) / clock.done
         self.open, ledger = _timed(lambda: quire.Ledger(DEST))
         self.plan = median(clock.plans)
         assert ledger.summary().files == clock.done, (ledger.summary().files, clock.done)
@@ -280,13 +363,14 @@ def main() -> int:
         every={"type": int, "default": EVERY},
         days={"type": int, "default": DAYS},
         files={"type": int, "default": MOST},
+        bare={"type": int, "default": 0},
     )
     print(f"{machine()}; load {load()}", flush=True)
     import quire
     from quire.commit import archive
     from quire.ledger import maintaining
 
-    clock, verdict = Clock(args.runs, args.every, args.days, args.files), Verdict()
+    clock, verdict = Clock(args.runs, args.every, args.days, args.files, args.bare), Verdict()
     with TemporaryDirectory(dir="/dev/shm") as folder:
         simulated(clock, Path(folder))
         scaled(clock.scale)
@@ -318,7 +402,7 @@ def main() -> int:
     half = len(others) // 2
     before, now = max(others[:half]), max(others[half:])
     verdict.check("objects beside the log and data, second half by first", f"<= {MORE:g}", f"{now:,} by {before:,}", now <= MORE * before)
-    small = 0.0 if args.days == DAYS else UNMERGED / (last.runs * SIZE / clock.target)  # a short time has few others
+    small = 0.0 if args.days == DAYS else UNMERGED * (1 + args.bare) / (last.runs * SIZE / clock.target)  # a short time has few others
     verdict.check("data files", f"<= {IDEAL + small:.2f} x ideal", f"{last.ratio:.2f}", last.ratio <= IDEAL + small)
     share = clock.upkeep / (last.runs * clock.every + time.monotonic() - clock.began)
     verdict.check("upkeep, of the loop's time", f"< {SHARE:.0%}", f"{share:.2%}", share < SHARE)
