@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -267,6 +268,22 @@ def test_a_loop_maintains_its_destination_by_itself(tmp_path: Path) -> None:
     assert Ledger(dest).summary().files == 21
     Ledger(dest).expire(grace=0)
     assert Ledger(dest).verify(spark=LocalRunner()).ok
+
+
+@pytest.mark.usefixtures("long_ago")
+def test_its_upkeep_reads_the_log_no_more_than_a_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, read = Log._begin, list[str]()
+
+    def begun(log: Log, base: Any) -> None:
+        read.append(traceback.extract_stack()[-3].filename.rsplit("/", 1)[-1])
+        begin(log, base)
+
+    monkeypatch.setattr(Log, "_begin", begun)
+    loop(tmp_path, 24, maintain={"small_files": 4})
+    merged, read = read.count("carry.py"), [name for name in read if name != "carry.py"]
+    assert merged >= 5, "tasks of compactions, which may run in another process"
+    assert set(read) == {"held.py", "checkpoint.py"}
+    assert read.count("held.py") <= 1 + read.count("checkpoint.py"), "anew for each checkpoint alone"
 
 
 def rows_of(split: Any, content: bytes) -> pa.Table:

@@ -24,7 +24,7 @@ AT_REST = 200  # entries of the log since the newest file of a directory: nothin
 
 def asked(dest: Dest, target: int, parquet_options: Mapping[str, Any] | None, sort_by: Any) -> Changed:
     """The same as a user asks for it; UsageError for what is not an order, or an option."""
-    written = writes(parquet_options, spec_of(Log(dest.store()).refresh(), UNSAID).format).said if parquet_options else ""
+    written = writes(parquet_options, spec_of(dest.log(), UNSAID).format).said if parquet_options else ""
     return compact(dest, target, written, sort_by=() if sort_by is None else sorting.sorting(sort_by, target).columns)
 
 
@@ -59,7 +59,7 @@ def compact(dest: Dest, target: int, written: str = "", most: int | None = None,
 
     said: dict[str, Any] = {"writes": written} if written else {}
     said |= {"upkeep": True} if most is not None else {}
-    said |= {"sort_by": order} if (order := by(Log(dest.store()).refresh().spec())) else {}
+    said |= {"sort_by": order} if (order := by(dest.log().spec())) else {}
     return Change(dest, {"verb": COMPACT, **said}, plan, target=target, writes=written).run()
 
 

@@ -45,7 +45,7 @@ def retry_due(request: Request, retries: Retries, runner: Runner, bars: Progress
         return _due(Log(request.store(bars.again)).refresh(), folded, request.roots, retries)
 
     said = {"within": "run", "wait": retries.wait, "max_attempts": retries.attempts, "max_file_size": convert.max_file_size}
-    dest = Dest(request.dest, request.dest_options, runner, bars, request.identity.committer)
+    dest = Dest(request.dest, request.dest_options, runner, bars, request.identity.committer, held=request.held)
     done = retry(dest, chosen, said, request.roots, request.cut.target, function, request.reduce, convert.evolves)
     given_up = _given_up(log.refresh(), done.jobs, request.spec.kind, retries)
     found = Retried(done.quarantined_out, done.gathered - done.vain, tuple(given_up[:EXAMPLES]), len(given_up), done.jobs)

@@ -19,6 +19,7 @@ from quire.arguments import format_size
 from quire.commit import names, protocol
 from quire.commit.committers import choice
 from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Commit, PlanHead, Spec
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.retire import Superseded, superseded
 from quire.coverage import checkpoint
@@ -139,10 +140,15 @@ class Dest:
     bars: Progress
     committer: str = "auto"
     max_quarantined: int | None = None
+    held: Held = field(default_factory=Held, repr=False, compare=False)
 
     def store(self) -> Store:
         """Its store; what is tried again is told to the bars."""
         return connect(self.url, self.options, self.bars.again)
+
+    def log(self) -> Log:
+        """Its log, read to the tip: what was read before is not read again."""
+        return self.held.read(self.store())
 
 
 @dataclass(frozen=True)
@@ -220,7 +226,7 @@ def _run(change: Change) -> Changed:
 
     for tried in range(TRIES):  # noqa: B007  # `resume` looks at it
         planned = None
-        taken = take_up(store, identify, planning, resume=resume)
+        taken = take_up(store, identify, planning, held=dest.held, resume=resume)
         log, head = taken.log, taken.head
         if head is None:
             return _told(found, planned, before, log, began)

@@ -197,8 +197,8 @@ class Maintaining:
 
         def merged(limit: float | None) -> Changed:
             goes_on, found, most = _until(limit), list[Changed](), max(TASKS, self.dest.runner.parallelism)
-            log = Log(store).refresh()
-            while not found or (found[-1].jobs and self._small(log := Log(store).refresh())):
+            log = self.dest.log()
+            while not found or (found[-1].jobs and self._small(log := self.dest.log())):
                 if found and not goes_on():
                     left.append(COMPACT)
                     break
@@ -206,7 +206,7 @@ class Maintaining:
             return _sum(found)
 
         def archived(limit: float | None) -> int:
-            log = Log(store).refresh()
+            log = self.dest.log()
             moved = archiving.move(log, _until(limit))
             if archiving.due(log):
                 left.append(ARCHIVE)
@@ -219,7 +219,7 @@ class Maintaining:
         def expired(_: float | None) -> ExpireReport:
             if is_table(store):
                 return swept(store, self.wanted.grace)
-            return expire(store, retire.expiring(Log(store).refresh(), self.wanted.grace), self.wanted.grace)
+            return expire(store, retire.expiring(self.dest.log(), self.wanted.grace), self.wanted.grace)
 
         return {COMPACT: merged, CHECKPOINT: checkpointed, EXPIRE: expired, ARCHIVE: archived}
 
@@ -272,7 +272,7 @@ class Beside:
     """
 
     def __init__(self, request: Request, runner: Runner, bars: Progress, wanted: Wanted) -> None:
-        dest = Dest(request.dest, request.dest_options, runner, bars, request.identity.committer)
+        dest = Dest(request.dest, request.dest_options, runner, bars, request.identity.committer, held=request.held)
         self._work, self._bars = Maintaining(dest, wanted), bars
         self._budget = wanted.budget
         self._looked, self._jobs = float("-inf"), 0
@@ -318,7 +318,7 @@ class Beside:
 
     def _of_log(self) -> Maintenance | None:
         """The upkeep of all else."""
-        due = self._work.due(Log(self._work.dest.store()))
+        due = self._work.due(self._work.dest.log())
         return self._work.run(due, self._rest) if due else None
 
     @property
