@@ -54,12 +54,14 @@ DAYS = 365
 OPEN, FLAT, IDEAL, SHARE = 0.5, 0.1, 1.2, 0.1  # seconds; month 12 by month 1; data files by the ideal number; upkeep by all work
 MORE, UNMERGED = 1.5, 30  # as checkpoints come and go; small files that a loop leaves for its next compaction
 LAST = 200  # runs of a month whose requests are counted
+REOPENED = 1_000  # commits of another writer, after which it reads the log anew
 FIFTIETH = 50  # of the entries after which something is due, at least
 
 
 class Content:
     """The bytes of an object, in a file in shared memory: a service keeps them, and the driver's own memory tells what quire holds."""
 
+    __slots__ = ("path", "size")
     numbers = itertools.count()
 
     def __init__(self, folder: Path, data: bytes) -> None:
@@ -178,20 +180,25 @@ class Beside:
     """Another writer, which leaves commits as a run of one new file does: so many between two runs of the loop."""
 
     def __init__(self, commits: int) -> None:
-        self.commits = commits
+        self.commits, self.made = commits, 0
         self.log: Any = None  # as it reads it, from entry to entry
 
     @cached_property
     def model(self) -> tuple[Any, Any]:
         """A commit of the loop's, and its rows."""
-        from quire.commit.log import Log
         from quire.coverage.segments import SCHEMA
+
+        log = self.opened()
+        _, commit = next(log.recent())
+        rows = log.store.get(commit.tasks[0].coverage.segment)
+        return commit, pq.read_table(pa.BufferReader(rows), schema=SCHEMA)
+
+    def opened(self) -> Any:
+        """The log of the destination, from its newest checkpoint on: it would hold all that has come otherwise."""
+        from quire.commit.log import Log
         from quire.storage import connect
 
-        self.log = Log(connect(DEST, None)).refresh()
-        _, commit = next(self.log.recent())
-        rows = self.log.store.get(commit.tasks[0].coverage.segment)
-        return commit, pq.read_table(pa.BufferReader(rows), schema=SCHEMA)
+        return Log(connect(DEST, None)).refresh()
 
     def commit(self, time: str, name: str, data: bytes) -> None:
         """One of them: all that it names is there before it."""
@@ -201,7 +208,9 @@ class Beside:
         from quire.storage import memory
 
         commit, rows = self.model
-        log, replace = self.log.refresh(), msgspec.structs.replace
+        self.made += 1
+        self.log = self.opened() if self.made % REOPENED == 1 else self.log.refresh()
+        log, replace = self.log, msgspec.structs.replace
         job, attempt, path = f"{log.tip}-{zlib.crc32(name.encode()):016x}", f"{zlib.crc32(data):012x}", f"{SOURCE}/{name}"
         file, segment = names.data_file("", job, 0, attempt, 0, "txt"), names.segment(job, 0, attempt)
         said = {
