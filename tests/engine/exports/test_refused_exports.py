@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,38 @@ def test_an_export_that_a_call_asks_for_and_is_refused_holds_nothing(tmp_path: P
     Ledger(dest).forget(source / "a", spark=LocalRunner(), progress=False)
     assert seen(dest) == [2]
     assert not (dest / "_iceberg").exists()
+
+
+class Loop(threading.Event):
+    """So many runs; `between` is called after each."""
+
+    def __init__(self, runs: int, between: Callable[[int], object]) -> None:
+        super().__init__()
+        self.runs, self.done, self.between = runs, 0, between
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.done += 1
+        self.between(self.done)
+        return self.done >= self.runs
+
+
+def test_a_loop_asks_for_one_that_is_refused_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, dest, tips = write(tmp_path / "in", {"a": unsigned(0, 1)}), tmp_path / "out", list[int]()
+    loop = Loop(4, lambda _: tips.append(Log(connect(f"file://{dest}")).refresh().tip))
+    report = gather(source, dest, exports="iceberg", every=1, stop=loop, maintain=False, **HERE)
+    assert report.exports == ("iceberg: ended, and has offered nothing",), "each report tells of it"
+    assert len(tips) == 4
+    assert len(set(tips)) == 1, "its entries would come again with each run"
+    assert capsys.readouterr().err.count("has ended, and has offered nothing") == 1
+
+
+def test_a_loop_asks_again_for_a_destination_that_was_made_anew(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": unsigned(0, 1), "b": unsigned(2)}), tmp_path / "out"
+    gather(source, dest, include="b", **HERE)
+    loop = Loop(2, lambda done: shutil.rmtree(dest) if done == 1 else None)
+    report = gather(source, dest, exports="delta", every=1, stop=loop, maintain=False, **HERE)
+    assert report.files == 2
+    assert report.exports == (f"delta: version {report.version - 1}",), "its own entry comes after"
 
 
 def test_one_that_an_earlier_call_has_left_ends_with_the_next_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,14 @@ _COLUMNS = [name for name in segments.PIECE.names if name != "commit"]
 
 
 class Near:
-    """Nothing at first; then the newest rows of the destination that was planned for last, beside its `log`."""
+    """Nothing at first; then the newest rows of the destination that was planned for last, beside its `log`.
+
+    begun   the exports that the call has asked for, and the version that there was
+    """
 
     def __init__(self) -> None:
         self.log, self._asked = Held(), False
+        self.begun = dict[str, int]()
         self._forget("")
 
     def _forget(self, base: str) -> None:

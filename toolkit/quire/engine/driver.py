@@ -99,7 +99,7 @@ def _rounds(
         log, head = taken.log, taken.head
         if head is not None or log.tip:  # nothing is written into a destination in which nothing is to be done
             protocol.keep(log, request.wishes.keep)
-            exports.want(log, () if call.jobs else request.wishes.exports)  # once: one that was refused does not begin again
+            exports.want(log, request.unasked(log.tip))
         if head is None:
             break
         work = Work(request.dest, request.dest_options, request.roots, head, _convert(request.convert, log, head))
