@@ -5,6 +5,7 @@ Of kept records no two of a key are near enough in time; and each one that was l
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import random
@@ -12,6 +13,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from quire.engine import loader
 from quire.errors import UsageError
 from quire.ledger import prometheus
 from quire.load import check
+from quire.sources.kafka.deduplicate import of_values
 from quire.storage import connect
 from services.kafka import Mock, Record, mock
 
@@ -196,6 +199,31 @@ def test_a_column_of_what_the_values_hold_tells_it(kafka: Mock, tmp_path: Path, 
     again = only(kafka, name, tmp_path, **settings)
     assert (again.records, again.duplicates) == (3, 40)
     assert {row["order_id"] for row in kept(tmp_path)} == {*range(7), None}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "wider"),
+    [
+        (Decimal("1.50"), pa.decimal128(10, 2), pa.decimal128(14, 5)),
+        (Decimal(-100), pa.decimal128(10, 0), pa.decimal128(38, 10)),
+        (Decimal(0), pa.decimal128(4, 2), pa.decimal128(38, 12)),
+        (Decimal("9" * 38), pa.decimal128(38, 0), pa.decimal256(76, 20)),
+        (dt.date(2026, 11, 22), pa.date32(), pa.timestamp("us")),
+        (7, pa.int16(), pa.int64()),
+        (None, pa.null(), pa.decimal128(10, 2)),
+    ],
+)
+def test_a_column_that_becomes_wider_tells_the_same_records_apart(value: Any, kind: pa.DataType, wider: pa.DataType) -> None:
+    column, times = pa.array([value], kind), pa.array([NOON], pa.timestamp("ms", "UTC"))
+    assert all(map(np.array_equal, of_values(column, times), of_values(column.cast(wider), times)))
+
+
+def test_values_that_differ_are_never_one_as_a_column_becomes_wider() -> None:
+    times = pa.array([NOON] * 3, pa.timestamp("ms", "UTC"))
+    midnight = 20_779 * 86_400_000_000
+    moments = pa.array([midnight, midnight + 36_000_000_000, midnight + 1], pa.timestamp("us"))
+    for values in (pa.array([1, 10, 100], pa.decimal128(38, 0)), moments):
+        assert len({*of_values(values, times).high.tolist()}) == 3
 
 
 def test_lines_are_told_apart_by_their_keys(kafka: Mock, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from decimal import Context
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from quire.coverage.deduplicate import COLUMN, Deduplicate, Prints
 from quire.errors import UsageError, about, quoted
 
 KEY, HEADER, OFF = "key", "header:", "off"
+_EXACT, _MIDNIGHT = Context(prec=76), r" 00:00:00(\.0+)?$"
 _FORMS = "'key', 'header:NAME', a column that decode= makes, or 'off'"
 
 
@@ -106,12 +108,20 @@ def of_values(values: pa.Array, times: pa.Array) -> Prints:
     told = pc.and_(pc.is_valid(values), pc.is_valid(times)).to_numpy(zero_copy_only=False)
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
         if not (pa.types.is_null(values.type) or pa.types.is_fixed_size_binary(values.type)):
-            values = values.cast(pa.string())  # so a column that becomes wider tells the same records apart
+            values = _text(values)
         values = values.cast(pa.binary())
     digests = b"".join(map(xxhash.xxh3_128_digest, pc.fill_null(values, b"").to_pylist()))
     halves = np.frombuffer(digests, ">u8").astype("<u8").reshape(-1, 2)
     at = pc.fill_null(times.cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     return Prints(np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1]), at, told)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Values as a column that has become wider has them, too: decimals without zeros at their end, a midnight as its day."""
+    if pa.types.is_decimal(values.type):
+        return pa.array([None if value is None else str(value.normalize(_EXACT)) for value in values.to_pylist()], pa.string())
+    text = values.cast(pa.string())
+    return pc.replace_substring_regex(text, _MIDNIGHT, "") if pa.types.is_timestamp(values.type) else text
 
 
 def _of_header(name: str, headers: pa.Array) -> pa.Array:
