@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import quire
 from gathering import refused
-from loading import exact, load, numbered, topic
+from loading import exact, load, numbered, rows, topic
 from quire.cli import load as commands
 from quire.cli.app import cli
 from quire.engine import by_topic, loop
 from quire.engine.by_topic import ByTopic, dest_of
+from quire.engine.kinds import offsets as offsets_kind
 from quire.errors import AllQuarantined, QuireError, RefusedError, TopicsFailed, TransientError, UsageError
+from quire.planning import plan
 from quire.progress import Progress
 from quire.sources.kafka import topics as kafka_topics
 from services.kafka import Mock, mock
@@ -125,6 +128,41 @@ def test_topics_that_appear_get_their_destinations(kafka: Mock, tmp_path: Path) 
     assert {name: each.version > 0 for name, each in report.reports.items()} == {"new-a": True, "new-b": True}
     for name in ("new-a", "new-b"):
         assert exact(kafka, tmp_path / name, name).exact
+
+
+@pytest.mark.parametrize("dest", ["all", "{topic}"])
+def test_now_is_when_a_loop_begins_also_for_a_topic_that_appears_later_and_one_that_fails_first(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dest: str
+) -> None:  # fmt: skip
+    first, later, whole, fails = f"now-{len(dest)}-a", f"now-{len(dest)}-b", plan.list_offsets, iter([True])
+    kafka.create(first, 1)
+    kafka.produce(first, numbered(3))
+
+    def planned(*args: Any) -> Any:
+        if next(fails, False):
+            kafka.produce(first, numbered(2, first=3))
+            kafka.create(later, 1)
+            kafka.produce(later, numbered(5))
+            raise TransientError("the store is away")
+        return whole(*args)
+
+    monkeypatch.setattr(offsets_kind, "list_offsets", planned)
+    load(kafka, f"now-{len(dest)}-.*", f"{tmp_path}/{dest}", start="latest", every="300 ms", max_runs=6, outage="1 min")
+    into = tmp_path / dest.replace("{topic}", first), tmp_path / dest.replace("{topic}", later)
+    found = [(row["topic"], row["offset"]) for row in pa.concat_tables([rows(each) for each in dict.fromkeys(into)]).to_pylist()]
+    assert sorted(found) == [(first, 3), (first, 4), *((later, i) for i in range(5))]
+
+
+def test_a_topic_that_is_named_before_it_is_there_has_nothing_before_now(kafka: Mock, tmp_path: Path) -> None:
+    good, made = topic(kafka, 1, numbered(2)), iter([True])
+
+    def progress(step: quire.ProgressEvent) -> None:
+        if step.phase == "listing" and next(made, False):
+            kafka.create("named-soon", 1)
+            kafka.produce("named-soon", numbered(5))
+
+    load(kafka, f"{good},named-soon", f"{tmp_path}/{{topic}}", start="latest", every="300 ms", max_runs=6, progress=progress)
+    assert exact(kafka, tmp_path / "named-soon", "named-soon").exact
 
 
 def test_a_loop_waits_for_the_first_topic_of_a_pattern(kafka: Mock, tmp_path: Path) -> None:

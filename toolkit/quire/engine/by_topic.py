@@ -27,7 +27,7 @@ from quire.engine.request import Request
 from quire.errors import AllQuarantined, Interrupted, QuireError, TopicsFailed, UsageError, about, hide, scrub
 from quire.progress import Listener, Part, Phase, Progress, ProgressEvent
 from quire.sources.kafka.client import cluster_of
-from quire.sources.kafka.topics import Topics
+from quire.sources.kafka.topics import Key, Topics
 from quire.spark.runner import OnSpark, Runner, runner_of
 from quire.storage import Patience
 
@@ -116,10 +116,16 @@ def _failed(report: TopicsReport) -> TopicsFailed:
 
 @dataclass
 class _Topic(Listener):
-    """A topic, and how it fares. `due`: when it is tried again after an error; `done`: percent of the run under way."""
+    """A topic, and how it fares. `due`: when it is tried again after an error; `done`: percent of the run under way.
+
+    since   the ends that it had when the call began: none, where it has appeared later
+    load    the checked call of its runs
+    """
 
     name: str
     call: ByTopic = field(repr=False)
+    since: Mapping[Key, int] | None = field(default=None, repr=False)
+    load: LoadCall | None = field(default=None, repr=False)
     run: Callable[[bool], Report] | None = None
     report: LoadReport | None = None
     error: QuireError | None = None
@@ -153,7 +159,7 @@ class ByTopic:
         maintain: Any = None,
     ) -> None:  # fmt: skip
         self.asked, self.dest, self.make, self.bars, self.quarantines, self.maintain = asked, dest, make, bars, quarantines, maintain
-        self.topics = dict[str, _Topic]()
+        self.topics, self.began = dict[str, _Topic](), False
         self.lock, self.ended = threading.RLock(), threading.Event()
         # As long as the call lasts: a thread keeps its connections to the brokers.
         self._pool, self._phase = ThreadPoolExecutor(AT_ONCE, "quire-topic"), Phase(ProgressEvent(""), lambda _: None)
@@ -168,7 +174,8 @@ class ByTopic:
     def run(self, _: Request, runner: Runner, __: Progress, *, waits: bool) -> TopicsReport:
         """Load what is new in each topic. `waits`: topics may come later. TopicsFailed where every one of them has failed."""
         began, there = time.monotonic(), self._there(waits=waits)
-        mine = [self.topics.setdefault(topic, _Topic(topic, self)) for topic in there]
+        mine = [self.topics.setdefault(topic, _Topic(topic, self, {} if self.began else None)) for topic in there]
+        self.began = True
         due = [one for one in mine if one.due <= outages.clock()]
         with self._shown(due):
             self._wait([self._pool.submit(self._load, one, runner, waits) for one in due], due)
@@ -187,6 +194,8 @@ class ByTopic:
             found = sorted({*self.asked.names, *(name for name in there if self.asked.matches(name))})
             if not found and not waits:
                 raise none_matches(self.asked, there)
+        for name in {*self.asked.names} - there.keys():
+            self.topics.setdefault(name, _Topic(name, self, {}))
         return found
 
     # --------------------------------------------------------------------------------------------------------------- side by side
@@ -258,6 +267,8 @@ class ByTopic:
     def _runs(self, one: _Topic, runner: Runner) -> Callable[[bool], Report]:
         """The runs of a topic, each with the upkeep of its destination; `waits` is their argument."""
         call, bars = self.make(one.name), Progress(one, self.bars.what)
+        call.since = one.since if one.load is None else one.load.since
+        one.load = call
         bars.stop = self.bars.stop
         mine = runner_of(runner.spark, call.request.store(), call.request.roots) if isinstance(runner, OnSpark) else runner
         run = loop.one(partial(call.decided, bars), call.told)

@@ -111,6 +111,7 @@ class LoadCall:
     unnamed: set[str] = field(default_factory=set)  # topics whose ids no broker has told this call
     notes: list[str] = field(default_factory=list)
     job: LoadRequest | None = None  # of the run under way
+    since: Mapping[Key, int] | None = None  # the ends when the call began
 
     def decided(self, bars: Progress, request: Request) -> LoadRequest:
         """The job of a run: topics with their ids, the stable ends, and the columns of the rows."""
@@ -129,12 +130,16 @@ class LoadCall:
             topics, keys = self._found(cluster, bars)
             check_cluster(log, topics, request.shown)
             ends = cluster.ends(keys, bars.again)
+        self.since = ends if self.since is None else self.since
         if self.until is not None:
             with about("until"):
                 ends = self.until.ends(cluster, ends, bars.again, first=not log.source())
         self.job = self._deduplicating(
-            replace(request, roots=(topics,), ends=ends, identity=request.named(cluster=topics.cluster).identity), log
-        )
+            replace(
+                request, roots=(topics,), ends=ends, start=replace(request.start, since=self.since),
+                identity=request.named(cluster=topics.cluster).identity,
+            ), log,
+        )  # fmt: skip
         if request.convert.of_user:
             self.job = self._with_columns(self.job, log, cluster)
         return self.job

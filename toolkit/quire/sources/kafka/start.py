@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.errors import UsageError, choose, quoted
 from quire.sources.kafka.client import Cluster
@@ -21,10 +21,14 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True)
 class Start:
-    """The end that a topic has now, or a moment (ms since 1970); without either the earliest record."""
+    """The end that a topic has now, or a moment (ms since 1970); without either the earliest record.
+
+    `since`: the ends when the call began, where it knows them: what came later is loaded, whichever of its runs is the first to commit.
+    """
 
     latest: bool = False
     moment: int | None = None
+    since: Mapping[Key, int] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def parsed(cls, given: object) -> Start:
@@ -54,11 +58,12 @@ class Start:
     ) -> dict[Key, int]:  # fmt: skip
         """Where partitions begin that are `new` to the ledger; what is left out begins at its earliest record.
 
-        A partition that was added to a topic (`known`) since it is loaded has nothing but records that came after "latest".
+        A partition that was added to a topic (`known`) since it is loaded has nothing but records that came after "latest"; likewise one
+        that was not there when the call began.
         """
         if self.latest:
-            topics = set(known)
-            return {key: ends[key] for key in new if key.topic not in topics}
+            topics, now = set(known), ends if self.since is None else self.since
+            return {key: now[key] for key in new if key in now and key.topic not in topics}
         if self.moment is None:
             return {}
         found = cluster.at(new, self.moment, on_retry)
