@@ -17,7 +17,7 @@ from gathering import refused
 from loading import exact, load, numbered, rows, topic
 from quire.cli import load as commands
 from quire.cli.app import cli
-from quire.engine import by_topic, loop
+from quire.engine import by_topic, loop, outages
 from quire.engine.by_topic import ByTopic, dest_of
 from quire.engine.kinds import offsets as offsets_kind
 from quire.errors import AllQuarantined, QuireError, RefusedError, TopicsFailed, TransientError, UsageError
@@ -182,6 +182,25 @@ def test_a_loop_goes_on_with_the_others_and_tries_a_topic_that_failed_again(
     assert capfd.readouterr().err.count("the store is away") == 1, "an outage is told once"
     for name in (bad, good):
         assert exact(kafka, tmp_path / name, name).exact
+
+
+def test_a_topic_that_failed_is_tried_again_though_the_clock_is_put_back(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    bad, good, fails, back = topic(kafka, 1, numbered(2)), topic(kafka, 1, numbered(2)), iter([True]), 0.0
+    whole = loop.rest
+
+    def rest(*args: Any) -> bool:
+        nonlocal back
+        back = 86_400.0
+        return whole(*args)
+
+    fail(monkeypatch, bad, lambda: TransientError("the store is away") if next(fails, False) else None)
+    monkeypatch.setattr(loop, "rest", rest)
+    monkeypatch.setattr(outages, "clock", lambda: time.time() - back)
+    report = load(kafka, f"{bad},{good}", f"{tmp_path}/{{topic}}", every="100 ms", max_runs=3)
+    assert report.errors == {}
+    assert exact(kafka, tmp_path / bad, bad).exact
 
 
 def test_a_loop_that_ends_while_a_topic_fails_says_so(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

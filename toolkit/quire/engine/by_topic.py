@@ -176,7 +176,7 @@ class ByTopic:
         began, there = time.monotonic(), self._there(waits=waits)
         mine = [self.topics.setdefault(topic, _Topic(topic, self, {} if self.began else None)) for topic in there]
         self.began = True
-        due = [one for one in mine if one.due <= outages.clock()]
+        due = [one for one in mine if not 0 < one.due - outages.clock() <= outages.LONGEST]  # further off, the clock was put back
         with self._shown(due):
             self._wait([self._pool.submit(self._load, one, runner, waits) for one in due], due)
         report = self._report(time.monotonic() - began)
