@@ -753,6 +753,25 @@ def test_a_column_is_told_by_decoders_alone(kafka: Mock, tmp_path: Path) -> None
     assert ledger.refresh().summary().quarantined == 1
 
 
+def test_what_a_column_has_told_apart_is_compacted_and_forgotten_without_a_decoder(kafka: Mock, tmp_path: Path) -> None:
+    """No record is read for it."""
+    name = topic(kafka, 2)
+    how = {"decode": "json", "deduplicate": "id", "schema": "id long", "metadata": ["partition", "offset"]}
+    sent = [Record(b'{"id": %d}' % i, partition=i % 2, timestamp=NOON) for i in range(8)]
+    for at in range(0, 8, 4):
+        kafka.produce(name, sent[at : at + 4])
+        only(kafka, name, tmp_path, **how)
+    ledger = quire.Ledger(tmp_path)
+    assert ledger.compact(spark=quire.LocalRunner(), progress=False).jobs
+    (path,) = {p for p in ledger.refresh().inspect.offsets().apply(_path, axis=1) if p.endswith("/1")}
+    assert ledger.forget(path, spark=quire.LocalRunner(), progress=False).jobs
+    assert sorted(row["id"] for row in kept(tmp_path)) == [0, 2, 4, 6]
+    kafka.produce(name, sent)
+    report = only(kafka, name, tmp_path, **how)
+    assert (report.records, report.duplicates) == (4, 8)
+    assert sorted(row["id"] for row in kept(tmp_path)) == [*range(8)]
+
+
 def test_a_column_that_the_first_records_lack_is_refused(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [Record(b'{"order": 1}', timestamp=NOON)])
     with refused(UsageError, 2, "deduplicate='order_id' is not a column"):

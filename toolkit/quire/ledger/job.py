@@ -313,7 +313,7 @@ def _convert(log: Log, head: PlanHead, change: Change) -> Convert:
     if spec.kind == OFFSETS:
         newlines = "escape" if spec.transform == ESCAPED else "quarantine"
         made_of = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by, evolves=evolves)
-        loading = windowed(made_of, log, head.base)
+        loading = windowed(made_of, log, head.base) if head.verb == "retry" else made_of  # the others read no record
     elif spec.split and function is not None:
         process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     elif kind in text.NAMES:
