@@ -61,6 +61,14 @@ def test_each_topic_has_a_destination_of_its_own_and_is_exact_by_itself(kafka: M
     assert load(kafka, one, tmp_path / f"in-{one}" / "x").records == 0, "a call of its own is the same"
 
 
+def test_they_do_not_lie_below_another_destination(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(3))
+    load(kafka, name, tmp_path / "out")
+    with refused(UsageError, 2, "is a destination itself"):
+        load(kafka, name, f"{tmp_path}/out/of-{{topic}}")
+    assert not list((tmp_path / "out").glob("of-*")), "whoever reads the directory would count both"
+
+
 def test_sources_come_as_a_list_too(kafka: Mock, tmp_path: Path) -> None:
     one, two = topic(kafka, 1, numbered(2)), topic(kafka, 1, numbered(3))
     how: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "source_options": dict(kafka.settings)}

@@ -12,10 +12,10 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.near import Near
 from quire.engine import kinds, upkeep
-from quire.engine.driver import check_found, gather
+from quire.engine.driver import check_above, check_found, gather
 from quire.engine.report import Report
 from quire.engine.request import Request
-from quire.errors import QuireError, UsageError, about
+from quire.errors import QuireError
 from quire.planning import plan as planning
 from quire.planning.routes import UNREADABLE
 from quire.progress import Progress
@@ -70,11 +70,7 @@ def gather_by_schema(request: Request, runner: Runner, bars: Progress, maintain:
     `maintain`: how each of them is maintained (see `upkeep.wanted`).
     """
     store = request.store()
-    with about("dest"):
-        if store.is_folder() and store.is_folder(names.STATE):
-            raise UsageError(
-                f"{request.shown} is a destination itself, and split_by_schema=True makes destinations below it. Choose another place."
-            )
+    check_above(store, "split_by_schema=True")
     found = _looked(_of(request, UNREADABLE), runner, bars)
     # What was unreadable before is not new, and a killed call may have left it to be published.
     aside = {UNREADABLE} if not found or store.is_folder(f"{UNREADABLE}/{names.STATE}") else set[str]()

@@ -21,6 +21,7 @@ from typing import Any
 from quire.commit import names
 from quire.engine import loop, outages, upkeep
 from quire.engine.by_schema import added_up
+from quire.engine.driver import check_above
 from quire.engine.loader import LoadCall, none_matches
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
@@ -29,7 +30,7 @@ from quire.progress import Listener, Part, Phase, Progress, ProgressEvent
 from quire.sources.kafka.client import cluster_of
 from quire.sources.kafka.topics import Key, Topics
 from quire.spark.runner import OnSpark, Runner, runner_of
-from quire.storage import Patience
+from quire.storage import Patience, connect, normalise
 
 HOLE = "{topic}"
 EXAMPLE = "topic"  # in the place of the topic, where a call is checked before any is known
@@ -171,9 +172,13 @@ class ByTopic:
         self.ended.set()
         self._pool.shutdown(wait=False)
 
-    def run(self, _: Request, runner: Runner, __: Progress, *, waits: bool) -> TopicsReport:
+    def run(self, request: Request, runner: Runner, _: Progress, *, waits: bool) -> TopicsReport:
         """Load what is new in each topic. `waits`: topics may come later. TopicsFailed where every one of them has failed."""
-        began, there = time.monotonic(), self._there(waits=waits)
+        began = time.monotonic()
+        if not self.began:
+            above = "".join(os.fspath(self.dest).partition(HOLE)[0].rpartition("/")[:2])
+            check_above(connect(normalise(above or "."), request.dest_options), repr(HOLE))
+        there = self._there(waits=waits)
         mine = [self.topics.setdefault(topic, _Topic(topic, self, {} if self.began else None)) for topic in there]
         self.began = True
         due = [one for one in mine if not 0 < one.due - outages.clock() <= outages.LONGEST]  # further off, the clock was put back

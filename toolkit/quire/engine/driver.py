@@ -41,7 +41,7 @@ from quire.sources.members import identified
 from quire.sources.transforms import schemas
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
-from quire.storage import Store
+from quire.storage import Store, plain
 from quire.storage.within import PROPERTIES, is_table
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
@@ -308,6 +308,13 @@ def check_destination(store: Store, allow_nonempty: bool) -> None:
                 f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
                 f"Choose another, or say allow_nonempty=True."
             )
+
+
+def check_above(store: Store, what: str) -> None:
+    """Refuse a place for several destinations that is one itself: whoever reads its directory would count theirs, too."""
+    with about("dest"):
+        if store.is_folder() and (store.is_folder(names.STATE) or is_table(store)):
+            raise UsageError(f"{plain(store.url)} is a destination itself, and {what} makes destinations below it. Choose another place.")
 
 
 def check_found(log: Log, request: Request, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
