@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,19 @@ def test_a_write_that_fails_leaves_the_file_of_before(place: Path, run: Run, mon
     one_line(run("status", place / "well", "--prometheus", "--output", file), 2, "cannot write", "No space left on device")
     assert file.read_text() == "before"
     assert not list(place.glob(".quire-*"))
+
+
+def test_a_disk_that_is_full_keeps_nothing_of_it(place: Path, run: Run) -> None:
+    (place / "prom").mkdir()
+    before, soft = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, soft[1]))
+    try:
+        said = run("status", place / "well", "--prometheus", "--output", place / "prom" / "quire.prom")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft)
+        signal.signal(signal.SIGXFSZ, before)
+    one_line(said, 2, "cannot write", "File too large")
+    assert not list((place / "prom").iterdir()), "a call each minute would fill the directory"
 
 
 def test_wrong_use_is_one_line(place: Path, run: Run) -> None:

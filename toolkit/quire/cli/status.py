@@ -80,9 +80,10 @@ def _write(text: str, output: str | None) -> None:
         click.echo(text, nl=False)
         return
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=Path(output).parent, prefix=".quire-", delete=False) as file:
-            file.write(text)
+        file = tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=Path(output).parent, prefix=".quire-", delete=False)  # noqa: SIM115
         try:
+            with file:
+                file.write(text)
             os.chmod(file.name, 0o644)  # the collector is another user
             os.replace(file.name, output)
         except OSError:
