@@ -101,6 +101,17 @@ def test_a_disk_that_is_full_keeps_nothing_of_it(place: Path, run: Run) -> None:
     assert not list((place / "prom").iterdir()), "a call each minute would fill the directory"
 
 
+def test_a_destination_has_one_name_whether_or_not_it_can_be_looked_at(place: Path, run: Run) -> None:
+    def named() -> set[str]:
+        _, out, _ = run("status", place / "well", "--prometheus")
+        families = {family.name: family for family in text_string_to_metric_families(out)}
+        return {sample.labels["dest"] for sample in families["quire_reachable"].samples}
+
+    before = named()
+    (place / "well").rename(place / "away")
+    assert named() == before == {f"file://{place}/well"}
+
+
 def test_wrong_use_is_one_line(place: Path, run: Run) -> None:
     well = place / "well"
     one_line(run("status"), 2, "DEST")

@@ -16,6 +16,7 @@ from quire.arguments import seconds
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, as_line, kafka_options
 from quire.errors import QuireError, UsageError, hide, printable, scrub
 from quire.ledger import prometheus
+from quire.storage import canonical
 
 
 @click.command()
@@ -56,7 +57,7 @@ def status(
         try:
             seen = found[name] = quire.status(name, at, **chosen, source_options=asked)
         except QuireError as e:
-            found[name], code = None, max(code, e.exit_code)
+            found[_known_as(name)], code = None, max(code, e.exit_code)
             why = scrub(str(e), 1000)
             told.append({"dest": hide(name), "ok": False, "error": why})
             if not as_json:
@@ -72,6 +73,13 @@ def status(
         _write(prometheus.text(found), output)
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _known_as(name: str) -> str:
+    """The spelling that a look which goes well gives a destination: a metric is of the same one whether or not its store answers."""
+    with suppress(QuireError):
+        return canonical(name)
+    return name
 
 
 def _write(text: str, output: str | None) -> None:
