@@ -581,6 +581,18 @@ def test_loads_stand_at_their_times_and_what_was_set_aside_or_lost_is_marked() -
     assert (many.more, many.title[:12]) == (580, "500 commits:")
 
 
+def test_ranges_too_thin_to_be_told_apart_do_not_make_a_picture_grow() -> None:
+    def drawn(ranges: int) -> Any:
+        picture = plots.coverage(range_table(*((k, 1, "quarantined" if k == ranges // 2 else "done", k) for k in range(ranges))))
+        return picture, [patch.get_facecolor() for patch in picture.figure.axes[0].patches]
+
+    (some, few), (many, more) = drawn(2_000), drawn(20_000)
+    assert len(more) <= len(few) + 2 < 1_000
+    assert len(set(few)) == len(set(more)) == 2, "the one that is in quarantine is seen among them"
+    assert "in 1 range;" in some.note or "in 1 range." in some.note
+    assert (len(many.table), many.more) == (20, 19_980)
+
+
 def test_a_ledger_is_asked_for_its_commits_and_a_files_coverage() -> None:
     class Tables:
         def commits(self) -> pd.DataFrame:

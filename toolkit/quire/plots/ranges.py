@@ -109,9 +109,13 @@ def _draw(title: str, note: str, table: pd.DataFrame) -> Sheet:
     ax.set_ylim(0, 1)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    edges, taken = list[float](), -1.0
+    edges, taken, hairs = list[float](), -1.0, set[tuple[int, str]]()
     for row in table.to_dict("records"):
         left, wide = row["start"] * inch, row["length"] * inch if end else _ROOM
+        if wide < _THIN:  # one hair of a state stands for all that begin in its width: a loop's topic has 100,000 ranges a year
+            if (hair := (int(left / _THIN), row["state"])) in hairs:
+                continue
+            hairs.add(hair)
         shown = min(max(wide, _THIN), _ROOM)
         left = min(left, _ROOM - shown)
         colour, hatch, _ = _STATES[row["state"]]
