@@ -229,6 +229,23 @@ def test_results_and_events_can_be_had_from_python(source: Path, tmp_path: Path)
     assert panel.wait(0), "nothing is under way"
 
 
+def test_a_space_that_is_pasted_with_a_path_is_none_of_its_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")  # where a path that begins with a space would lead
+    panel = ConsolidationPanel(spark=quire.LocalRunner())
+    panel._fields["source"].input.value = f" {source}"
+    panel._fields["dest"].input.value = f"  {tmp_path / 'out'} "
+    assert panel._fields["dest"].input.value.endswith(" "), "it stays in the field, where it may be within a name that is being typed"
+    assert (panel.source, panel.dest) == (str(source), str(tmp_path / "out"))
+    panel.run()
+    assert panel.wait(60)
+    assert panel.state == "done", panel.error
+    assert quire.Ledger(tmp_path / "out").summary().files == panel.result.files > 0
+    assert not list((tmp_path / "cwd").iterdir())
+    panel.dest = f"{tmp_path}/space "
+    assert (panel.dest, panel._fields["dest"].input.value) == (f"{tmp_path}/space ",) * 2, "Python says what it means"
+
+
 def test_files_that_were_set_aside_are_listed_with_the_reason(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {**documents(4, "xml"), **{f"bad{i}.xml": b"<a>" for i in range(7)}})
     panel = panel_of(source, tmp_path / "out", transform="xml")

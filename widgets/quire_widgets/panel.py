@@ -112,8 +112,13 @@ class ConsolidationPanel(CancelForm):
     def _connect(self, name: str) -> None:
         """Field and trait follow each other."""
         given = self._fields[name].input
-        given.observe(lambda change: setattr(self, name, change["new"]), "value")
+        given.observe(lambda change: self._typed(name, change["new"]), "value")
         self.observe(lambda change: _fill(given, change["new"]), name)
+
+    def _typed(self, name: str, value: Any) -> None:
+        """Take what a field holds; a space that was pasted with a path is none of its name."""
+        if value != getattr(self, name):
+            setattr(self, name, value.strip() if isinstance(value, str) else value)
 
     @traitlets.validate("transform")
     def _check_transform(self, proposal: Mapping[str, Any]) -> Any:
@@ -307,7 +312,9 @@ def _path(value: Any, name: str) -> str:
 
 
 def _fill(given: Any, value: Any) -> None:
-    """Show a value in its input; a function becomes a choice of its own."""
+    """Show a value in its input, where a space that is being typed stays; a function becomes a choice of its own."""
+    if isinstance(given.value, str) and given.value.strip() == value:
+        return
     if callable(value) and value not in [v for _, v in _choices(given)]:
         given.options = [*_choices(given), (f"{getattr(value, '__name__', 'function')}()", value)]
     given.value = value
