@@ -53,6 +53,7 @@ SIZE, TOGETHER = 200, 100  # bytes of a file; so many files fill a data file
 DAYS = 365
 OPEN, FLAT, IDEAL, SHARE = 0.5, 0.1, 1.2, 0.1  # seconds; month 12 by month 1; data files by the ideal number; upkeep by all work
 MORE, UNMERGED = 1.5, 30  # as checkpoints come and go; small files that a loop leaves for its next compaction
+HOUR, PER_COMMIT = 3600.0, 2.5  # until a superseded version ends; entries of the log, with those of upkeep
 LAST = 200  # runs of a month whose requests are counted
 REOPENED = 1_000  # commits of another writer, after which it reads the log anew
 FIFTIETH = 50  # of the entries after which something is due, at least
@@ -405,7 +406,8 @@ def main() -> int:
         verdict.check(
             f"{name}, last month by month {first.number}", f"{1 - FLAT:g} to {1 + FLAT:g}", f"{now / before:.2f}", now / before < 1 + FLAT
         )
-    logs, most = max(m.kinds["_quire/log"] for m in clock.rows), archive.BLOCK + 2 * maintaining.VERSIONS
+    kept = int(PER_COMMIT * HOUR / clock.jump)  # entries of the hour whose versions stay readable, which stay out of the archive
+    logs, most = max(m.kinds["_quire/log"] for m in clock.rows), archive.BLOCK + 2 * maintaining.VERSIONS + kept
     verdict.check("objects of the log, at the end of any month", f"<= {most:,}", f"{logs:,}", logs <= most)
     others = [m.objects - m.kinds["data"] - m.kinds["_quire/log"] for m in clock.rows]
     half = len(others) // 2

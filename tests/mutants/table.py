@@ -1123,6 +1123,7 @@ MUTANTS = (
     # events in the place of listings
     m("a message is deleted before its file is taken", "engine/listening.py", "if not any(lies_in(where, left) for where in meant.of[one.id])]", "if True]", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
     m("a young file's event is settled", "planning/listing.py", "        if later is not None and (found.young > young", "        if False and later is not None and (found.young > young", first="tests/engine/test_events.py::test_an_event_waits_until_its_file_is_taken"),
+    m("a checkpoint lets all stretches be looked through", "planning/deleted.py", "if alike.meant is None:", "if True:", first="tests/planning/test_stretches.py::test_a_new_checkpoint_has_the_stretches_of_the_one_before"),
     m("what has moved lets a stretch be looked through in each run", "planning/deleted.py", "np.unique(_hashes(moved)))", "np.zeros(0, np.uint64))", first="tests/planning/test_stretches.py"),
     m("upkeep reads all of the log anew", "ledger/job.py", "return self.held.read(self.store())", "return Log(self.store()).refresh()", first="tests/ledger/test_maintaining.py::test_its_upkeep_reads_the_log_no_more_than_a_run_does"),
     m("a stretch is counted as before, and its rows have moved", "planning/deleted.py", "if known and np.array_equal(moved[_there(known.data_files, moved)], known.moved):", "if known:", first="tests/planning/test_stretches.py"),

@@ -14,6 +14,7 @@ from quire import Ledger, LocalRunner
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import after
 from quire.planning import deleted, stretches
+from quire.planning.deleted import ListedNames
 from quire.planning.stretches import Spans, Stretch
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
@@ -142,6 +143,39 @@ def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: 
     assert gather(source, dest).deleted == 64
     write(source, {"03/4": b"y"})
     assert gather(source, dest).deleted == 63, "it is there again"
+
+
+def test_a_new_checkpoint_has_the_stretches_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, looked, within = tmp_path / "in", tmp_path / "out", list[str](), list[str]()
+    write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
+    gather(source, dest)
+    for day in range(7):
+        shutil.rmtree(source / f"{day:02}")
+    remembered, meant = ListedNames._remembered, ListedNames._meant
+
+    def counted(self: ListedNames, *given: Any, **more: Any) -> Any:
+        within.append("")
+        try:
+            return remembered(self, *given, **more)
+        finally:
+            within.pop()
+            looked.append("")
+
+    def asked(self: ListedNames, name: str) -> bool:
+        looked.extend([name] if within else [])
+        return meant(self, name)
+
+    monkeypatch.setattr(ListedNames, "_remembered", counted)
+    monkeypatch.setattr(ListedNames, "_meant", asked)
+    for n in range(3):
+        write(source, {f"08/new{n}": b"y"})
+        gather(source, dest)
+        Ledger(dest).checkpoint(spark=HERE["spark"])
+        looked.clear()
+        for _ in range(2):
+            assert gather(source, dest).deleted == 63
+        assert looked, "there is another checkpoint"
+        assert any(looked) == (n == 0), "each path is looked at once"
 
 
 def test_spans_meet_what_they_have_a_path_of() -> None:

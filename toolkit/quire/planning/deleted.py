@@ -6,8 +6,9 @@ hidden one, or is not meant by the call. A file that is there and not taken (too
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ class ListedNames:
         self.blind = list[str]()  # what could not be listed, with all that lies below it
         self._folders = set[str]()  # below a piece without its directories: others list them
         self._names, self._hashes = list[str](), list[np.ndarray]()
+        self._last: tuple[str | None, bool] = (None, False)  # the last directory that was asked for
         self._ranges = list[tuple[str, str]]()  # of names that were listed, some of them in each
 
     def file(self, name: str) -> None:
@@ -130,17 +132,25 @@ class ListedNames:
         files = frozenset(file for file in pc.unique(rows.column("data_file")).to_pylist() if file)
         if moved := [file for file in files if file in fold.removed]:
             rows = rows.filter(pc.invert(pc.is_in(rows.column("data_file"), pa.array(moved, pa.string()))))
-        prefix = self._prefix
-        paths = [path for path in rows.column("path").to_pylist() if self._meant(path[prefix:])]
-        known = Gone(len(paths), tuple(paths[:FEW]), np.unique(_hashes(list(files))), np.unique(_hashes(moved)))
+        alike = stretches.ALIKE.of(store.url, "", (stretches.fingerprint(rows.column("path")), *self._asked))
+        if alike.meant is None:
+            prefix = self._prefix
+            paths = [path for path in rows.column("path").to_pylist() if self._meant(path[prefix:])]
+            alike.meant = len(paths), tuple(paths[:FEW])
+        n, some = alike.meant
+        known = Gone(n, some, np.unique(_hashes(list(files))), np.unique(_hashes(moved)))
         self._memory(store, source, stretch).gone = known
-        return len(paths), paths[: min(most, FEW)]
+        return n, list(some[:most])
 
     def _memory(self, store: Store, source: Source, stretch: Stretch) -> stretches.Memory:
+        return stretches.MEMORY.of(store.url, source.segment, (stretch, *self._asked))
+
+    @property
+    def _asked(self) -> tuple[Hashable, ...]:
+        """Which files are asked for, as far as that does not go by what was listed."""
         root, chosen, piece = self.root, self.selection, self.piece
         meant = (root.url, root.wanted, chosen.include, chosen.exclude, chosen.hidden)
-        where = (piece.folder, piece.below, piece.after, piece.until)
-        return stretches.MEMORY.of(store.url, source.segment, (stretch, meant, where))
+        return meant, (piece.folder, piece.below, piece.after, piece.until)
 
     def _sources(self, fold: Fold) -> Iterator[tuple[Source, str, str]]:
         """The sources that may have files of this piece, and the first and the last path that these may have."""
@@ -174,20 +184,40 @@ class ListedNames:
         return top[prefix:] in self._folders and source.last.startswith(f"{top}/")
 
     def _meant(self, name: str) -> bool:
-        """Whether a file of that name would have been listed here, were it there."""
-        if not name.startswith(f"{self.piece.folder}/" if self.piece.folder else "") or not name:
-            return False  # beside the directory, where a range of its paths ends
-        inside = name[len(self.piece.folder) + 1 if self.piece.folder else 0 :]
-        top, slash, _ = inside.partition("/")
-        if top < self.piece.after or (self.piece.until and top >= self.piece.until):
+        """Whether a file of that name would have been listed here, were it there. Names come in order, so those of a directory together."""
+        leaf = name.rpartition("/")[2]
+        folder = name[: len(name) - len(leaf)]
+        if folder != self._last[0]:
+            self._last = folder, self._goes_into(folder)
+        if not self._last[1] or not name or not self.selection.shows(leaf) or name in self.blind:
             return False
-        if slash and not self.piece.below and name[: len(name) - len(inside) + len(top)] in self._folders:
+        if folder == self._own and not self._between(leaf):
             return False
-        if not all(map(self.selection.shows, name.split("/"))) or any(name == b or name.startswith(f"{b}/") or not b for b in self.blind):
-            return False
-        return self._everything or self.selection.chooser(self.root).match(name) is not None
+        return self._everything or self._chooser.match(name) is not None
+
+    def _goes_into(self, folder: str) -> bool:
+        """Whether the files of a directory, whose name ends with a slash, would have been listed here."""
+        own = self._own
+        if folder != own:
+            top = folder[len(own) :].partition("/")[0]
+            # What does not begin so lies beside the directory, where a range of its paths ends.
+            if not folder.startswith(own) or not self._between(top) or (not self.piece.below and own + top in self._folders):
+                return False
+        return all(map(self.selection.shows, folder.split("/")[:-1])) and not any(folder.startswith(f"{b}/") or not b for b in self.blind)
 
     @property
+    def _own(self) -> str:
+        return f"{self.piece.folder}/" if self.piece.folder else ""
+
+    def _between(self, top: str) -> bool:
+        """Whether a name right below the piece's directory is one of those that the piece is about."""
+        return top >= self.piece.after and not (self.piece.until and top >= self.piece.until)
+
+    @once
+    def _chooser(self) -> re.Pattern[str]:
+        return self.selection.chooser(self.root)
+
+    @once
     def _everything(self) -> bool:
         return self.root.wanted == ("",) and not self.selection.include and not self.selection.exclude
 

@@ -1,7 +1,7 @@
 """Stretches of the ledger: some 20,000 of its paths, as a piece of a checkpoint has them in a row group.
 
 A piece never changes, so what was found in a stretch is the same as long as nothing is listed there and no later commit says anything of
-it. A loop, whose old files have gone, looks through such a stretch once, and not again in each of its runs.
+it. A loop, whose old files have gone, looks through such a stretch once, and not again in each of its runs, nor after each checkpoint.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
 
 from quire.coverage import segments
 from quire.coverage.fold import NEAR, Fold, Source, after
@@ -100,4 +104,21 @@ class Memory:
     parts: list[Stretch] | None = None
 
 
+class Alike:
+    """The place of what is known of paths that lie together, in whichever checkpoint: how many of them are meant, and some of these."""
+
+    meant: tuple[int, tuple[str, ...]] | None = None
+
+
 MEMORY = Remembered(Memory, HELD)  # by a piece's stretch, and by what of it is asked
+# By what is asked, and by the paths: nearly all stretches of a new checkpoint are in the one before it, too.
+ALIKE = Remembered(Alike, HELD)
+
+
+def fingerprint(paths: pa.ChunkedArray) -> bytes:
+    """A hash of the paths, in their order: two stretches that have the same one have the same paths."""
+    all_of_them = pa.ListArray.from_arrays(
+        pa.array([0, len(paths)], pa.int32()), pa.concat_arrays(paths.chunks or [pa.array([], pa.string())])
+    )
+    found: bytes = xxhash.xxh3_128_digest(pc.binary_join(all_of_them, "\0")[0].as_buffer())
+    return found
