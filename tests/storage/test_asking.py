@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, StorageError, TransientError
-from quire.storage import asking, objects, retry
+from quire.storage import asking, bare, objects, retry
 from quire.storage.asking import Asking, Line, Steps
 from quire.storage.http import trusted
 from quire.storage.message import Answer
@@ -299,3 +299,24 @@ def test_a_listing_that_ends_in_a_cycle_leaves_no_connection_open() -> None:
             warnings.simplefilter("always", ResourceWarning)
             gc.collect()
         assert [str(each.message) for each in said] == []
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_a_listing_that_gives_the_same_page_again_and_again_ends(kind: str) -> None:
+    """It would go on for ever, and give each name as often."""
+    of_s3 = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></ListBucketResult>"
+    of_azure = "<EnumerationResults><Blobs/><NextMarker>x</NextMarker></EnumerationResults>"
+    body = {"s3": of_s3, "gcs": '{"nextPageToken": "x"}', "azure": of_azure}[kind].encode()
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while target(sock):
+            says(sock, body)
+
+    with serving(talk) as (origin, _):
+        url, options = {
+            "s3": ("s3://bucket/in", {"endpoint_url": origin, "anon": True, "client_kwargs": {"region_name": "eu-west-1"}}),
+            "gcs": ("gs://bucket/in", {"endpoint_url": origin, "token": "anon"}),
+            "azure": ("abfs://container/in", {"account_name": "acc", "account_host": origin, "account_key": "a2V5"}),
+        }[kind]
+        with pytest.raises(StorageError, match="the same page again and again"):
+            list(bare(url, options).walk())

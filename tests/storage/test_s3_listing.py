@@ -50,6 +50,10 @@ def test_an_empty_page_is_the_last_one() -> None:
 def test_a_page_that_goes_on_and_does_not_say_where_is_refused() -> None:
     with pytest.raises(ValueError, match="NextContinuationToken"):
         parsed(page("<IsTruncated>true</IsTruncated>", an_object("a")))
+    for yes in ("true", "1"):
+        for nowhere in ("<NextContinuationToken/>", "<NextContinuationToken></NextContinuationToken>"):
+            with pytest.raises(ValueError, match="NextContinuationToken"):
+                parsed(page(f"<IsTruncated>{yes}</IsTruncated>", nowhere, an_object("a")))
 
 
 def test_what_an_object_lacks_is_not_that_of_the_one_before() -> None:

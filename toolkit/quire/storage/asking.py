@@ -66,6 +66,12 @@ class Asking:
             wire.close()
 
 
+def onward(what: str, here: str, token: str) -> None:
+    """Refuse a page that says of the next one that it begins `here`, where it began itself: such a listing has no end."""
+    if token and token == here:
+        raise StorageError(f"{what}: the service gives the same page again and again. Look at the service, and the proxy between.")
+
+
 def _close(idle: deque[tuple[int, float, Wire]]) -> None:
     while idle:
         idle.pop()[2].close()

@@ -19,7 +19,7 @@ from lxml import etree
 
 from quire.errors import StorageError
 from quire.storage import pages
-from quire.storage.asking import MOST, Asked, Asking, Line, Steps
+from quire.storage.asking import MOST, Asked, Asking, Line, Steps, onward
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.base import Entry, Files, instant
@@ -207,6 +207,7 @@ class BlobRest:
                 if lean and page.unsure:
                     lean, query, marker = False, {**query, "include": "metadata"}, ""
                     page = self._parsed(what, again(ask(here)).body, parse)
+                onward(what, here, page.marker)
                 if page.marker != marker:
                     coming = ask(page.marker) if page.marker else None
                 here = page.marker

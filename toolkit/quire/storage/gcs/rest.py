@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from quire.errors import StorageError
-from quire.storage.asking import MOST, Asked, Asking, Steps
+from quire.storage.asking import MOST, Asked, Asking, Steps, onward
 from quire.storage.base import Entry, instant
 from quire.storage.gcs.account import GcsAccount
 from quire.storage.gcs.errors import refused, unreachable
@@ -135,6 +135,7 @@ class GcsRest:
             yield page
             coming = ask(page.token)
             while coming is not None:
-                page = again(coming)
+                here, page = page.token, again(coming)
+                onward(what, here, page.token)
                 coming = ask(page.token)
                 yield page

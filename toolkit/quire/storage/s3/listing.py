@@ -13,7 +13,7 @@ from xml.sax.saxutils import unescape
 
 from quire.errors import StorageError
 from quire.storage import pages as columns
-from quire.storage.asking import MOST, Steps
+from quire.storage.asking import MOST, Steps, onward
 from quire.storage.base import Entry, Files, instant
 from quire.storage.retry import again
 from quire.storage.s3.account import S3Account
@@ -62,7 +62,10 @@ def parsed(body: bytes) -> S3Page:
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(body, True)
-        more = take("NextContinuationToken") if take("IsTruncated", "").strip() == "true" else ""
+        goes_on = take("IsTruncated", "").strip() in ("true", "1")
+        more = take("NextContinuationToken") if goes_on else ""
+        if goes_on and not more:
+            raise LookupError("NextContinuationToken")
     except (expat.ExpatError, LookupError) as e:
         raise ValueError(str(e)) from None
     if take("EncodingType", "").strip() == "url":
@@ -105,11 +108,13 @@ def pages(account: S3Account, bucket: str, what: str, wanted: Mapping[str, str],
     signer = Signer.of(account, bucket, what)
     with account.asking.line() as line:
         yield from following(
-            lambda token: line.ask(partial(_page, signer, what, _from(token, wanted))), partial(_read, signer, what, parse)
+            lambda token: line.ask(partial(_page, signer, what, _from(token, wanted))), partial(_read, signer, what, parse), what
         )
 
 
-def following(begin: Callable[[str], Callable[[], bytes]], parse: Callable[[bytes], S3Page]) -> Iterator[S3Page]:
+def following(
+    begin: Callable[[str], Callable[[], bytes]], parse: Callable[[bytes], S3Page], what: str = "cannot list"
+) -> Iterator[S3Page]:  # fmt: skip
     """Pages, by where each begins: `begin` requests one, and gives the function that waits for its XML.
 
     From the second on the next one is on its way before one is read. A page that fails for the moment is requested again, from where the
@@ -119,11 +124,12 @@ def following(begin: Callable[[str], Callable[[], bytes]], parse: Callable[[byte
     yield page
     token, coming = page.token, begin(page.token) if page.token else None
     while coming is not None:
-        body = again(coming)
+        here, body = page.token, again(coming)
         token, coming = _goes_on(body), None
         if token:
             coming = begin(token)
         page = parse(body)
+        onward(what, here, page.token)
         if page.token != token:  # it is written as nobody writes it
             coming = begin(page.token) if page.token else None
         yield page
