@@ -449,13 +449,14 @@ def test_a_proxy_is_asked_for_what_goes_by_http(monkeypatch: pytest.MonkeyPatch)
             assert bodies(answers(made, asked(origin))) == [b"12345"]
         assert heads[0].startswith(f"GET {origin}/x HTTP/1.1\r\n".encode())
         assert b"Proxy-Authorization: Basic d2hvOnBAc3M=\r\n" in heads[0]
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        with connections() as made:
-            assert bodies(answers(made, asked(origin))) == [b"12345"]
+        for name in ("127.0.0.1", f"other, {origin.removeprefix('http://')}"):
+            monkeypatch.setenv("no_proxy", name)
+            with connections() as made:
+                assert bodies(answers(made, asked(origin))) == [b"12345"]
         monkeypatch.delenv("no_proxy")
         with connections(proxies=False) as made:
             assert bodies(answers(made, asked(origin))) == [b"12345"]
-        assert (len(heads), len(came)) == (1, 2)
+        assert (len(heads), len(came)) == (1, 3)
 
 
 def test_a_proxy_tunnels_what_goes_by_https(certificate: Path, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ class Place:
         self.proxied = False
         self.at = self.host, self.port  # where to connect
         found = proxies.get(split.scheme)
-        if found and not urllib.request.proxy_bypass(self.host):
+        # NO_PROXY may name a port, too.
+        if found and not any(map(urllib.request.proxy_bypass, (self.host, f"{self.host}:{self.port}"))):
             self._by(found, origin)
         self._addresses = deque[tuple[Any, ...]]()
         self._error: OSError | ValueError | None = None
