@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, StorageError, TransientError
-from quire.storage import asking, bare, objects, retry
+from quire.storage import Store, asking, bare, objects, retry
 from quire.storage.asking import Asking, Line, Steps
 from quire.storage.http import trusted
 from quire.storage.message import Answer
@@ -301,6 +301,15 @@ def test_a_listing_that_ends_in_a_cycle_leaves_no_connection_open() -> None:
         assert [str(each.message) for each in said] == []
 
 
+def store_at(kind: str, origin: str) -> Store:
+    url, options = {
+        "s3": ("s3://bucket/in", {"endpoint_url": origin, "anon": True, "client_kwargs": {"region_name": "eu-west-1"}}),
+        "gcs": ("gs://bucket/in", {"endpoint_url": origin, "token": "anon"}),
+        "azure": ("abfs://container/in", {"account_name": "acc", "account_host": origin, "account_key": "a2V5"}),
+    }[kind]
+    return bare(url, options)
+
+
 @pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
 def test_a_listing_that_gives_the_same_page_again_and_again_ends(kind: str) -> None:
     """It would go on for ever, and give each name as often."""
@@ -312,11 +321,23 @@ def test_a_listing_that_gives_the_same_page_again_and_again_ends(kind: str) -> N
         while target(sock):
             says(sock, body)
 
+    with serving(talk) as (origin, _), pytest.raises(StorageError, match="the same page again and again"):
+        list(store_at(kind, origin).walk())
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_all_of_an_object_is_not_taken_for_its_part(kind: str) -> None:
+    """Something between that drops the header Range makes the first bytes of what was to be those further on, without end."""
+    body = b"0123456789"
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while target(sock):
+            says(sock, body)
+
     with serving(talk) as (origin, _):
-        url, options = {
-            "s3": ("s3://bucket/in", {"endpoint_url": origin, "anon": True, "client_kwargs": {"region_name": "eu-west-1"}}),
-            "gcs": ("gs://bucket/in", {"endpoint_url": origin, "token": "anon"}),
-            "azure": ("abfs://container/in", {"account_name": "acc", "account_host": origin, "account_key": "a2V5"}),
-        }[kind]
-        with pytest.raises(StorageError, match="the same page again and again"):
-            list(bare(url, options).walk())
+        store = store_at(kind, origin)
+        assert store.get_range("x", 0, 3) == b"012"
+        with pytest.raises(StorageError, match="a part was asked for, and the answer is all of it"):
+            store.get_range("x", 4, 3)
+        body = b""
+        assert store.get_range("x", 4, 3) == b""

@@ -32,6 +32,16 @@ def whole(shown: str, get: Callable[[int], Answer]) -> bytes:
     return found.body
 
 
+def part(what: str, answer: Answer, start: int, length: int) -> bytes:
+    """The bytes of an answer to a request for a part; `what` is like 'cannot read s3://bucket/x'. StorageError where others came."""
+    if answer.status == 416:
+        return b""
+    # A service may answer a range of an empty object with all of it.
+    if start and answer.status != 206 and answer.body:
+        raise StorageError(f"{what}: a part was asked for, and the answer is all of it. Look at the service, and the proxy between.")
+    return answer.body[:length]
+
+
 class Objects(Rooted, ABC):
     """The base of a store of objects below a path of a bucket or container."""
 

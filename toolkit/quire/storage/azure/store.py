@@ -37,7 +37,7 @@ from quire.storage.base import (
     not_a_handle,
     safe,
 )
-from quire.storage.objects import DELETING, Objects, PiecewiseUpload, whole
+from quire.storage.objects import DELETING, Objects, PiecewiseUpload, part, whole
 from quire.storage.retry import again
 from quire.storage.sending import Begin
 from quire.storage.wire import Wire, bundled
@@ -198,12 +198,13 @@ class AzureStore(Objects):
         return whole(self.shown(name), lambda most: self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), most=most))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
+        what, path = f"cannot read {self.shown(name)}", self._key(name)
         if length <= 0:
-            self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._key(name))
+            self.rest.send("HEAD", what, path)
             return b""
         asked = {"Range": f"bytes={start}-{start + length - 1}"}
-        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), headers=asked, answers=(416,), most=length)
-        return b"" if answer.status == 416 else answer.body[:length]
+        answer = self.rest.send("GET", what, path, headers=asked, answers=(416,), most=length)
+        return part(what, answer, start, length)
 
     def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         rest = self.rest

@@ -22,7 +22,7 @@ from quire.storage.gcs.account import account, normalise, parts
 from quire.storage.gcs.rest import SILENCE, GcsRest, described
 from quire.storage.gcs.upload import OVERHEAD, TOGETHER, GcsUpload, Pieces, owner
 from quire.storage.message import Answer
-from quire.storage.objects import DELETING, Objects, whole
+from quire.storage.objects import DELETING, Objects, part, whole
 from quire.storage.retry import again
 from quire.storage.sending import Begin
 from quire.storage.wire import Wire, bundled
@@ -120,7 +120,7 @@ class GcsStore(Objects):
                 raise NotFoundError(f"cannot read {self.shown(name)}: it is not there")
             return b""
         found = self._media(name, {"Range": f"bytes={start}-{start + length - 1}"}, (416,), length)
-        return b"" if found.status == 416 else found.body[:length]
+        return part(f"cannot read {self.shown(name)}", found, start, length)
 
     def _media(self, name: str, headers: Mapping[str, str], answers: tuple[int, ...], most: int) -> Answer:
         """An object's bytes as they lie there: what is stored with Content-Encoding: gzip comes so where it is asked for."""

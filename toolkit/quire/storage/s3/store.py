@@ -22,7 +22,7 @@ from typing import Any
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import base, slices, window
 from quire.storage.base import Content, Entry, Files, Folder, ReadRequest, Trouble, fits, instant, leaves_room
-from quire.storage.objects import Objects, whole
+from quire.storage.objects import Objects, part, whole
 from quire.storage.retry import again
 from quire.storage.s3 import delete as batches
 from quire.storage.s3 import read as s3_read
@@ -181,8 +181,7 @@ class S3Store(Objects):
             self.single.read(what, key, "HEAD")
             return b""
         found = self.single.read(what, key, part=f"bytes={start}-{start + length - 1}", answers=(416,), most=length)
-        # A service may answer a range of an empty object with all of it.
-        return b"" if found.status == 416 else found.body[:length]
+        return part(what, found, start, length)
 
     def look_at(self, names: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
         signer = Signer.of(self.account, self.bucket, f"cannot look up {self.url}")
