@@ -16,6 +16,7 @@ import pytest
 from quire.errors import FormatError, StorageError, TransientError
 from quire.storage import Store, asking, bare, objects, retry
 from quire.storage.asking import Asking, Line, Steps
+from quire.storage.azure.rest import moment
 from quire.storage.http import trusted
 from quire.storage.message import Answer
 from quire.storage.wire import Ask, Wire
@@ -341,3 +342,21 @@ def test_all_of_an_object_is_not_taken_for_its_part(kind: str) -> None:
             store.get_range("x", 4, 3)
         body = b""
         assert store.get_range("x", 4, 3) == b""
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_an_answer_that_describes_no_object_is_one_line(kind: str) -> None:
+    """A page of a proxy, say, which has no version."""
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while head(sock):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n" + (b"{}" if kind == "gcs" else b""))
+            return
+
+    with serving(talk) as (origin, _), pytest.raises(StorageError, match="did not answer as"):
+        store_at(kind, origin).stat("x")
+
+
+def test_a_time_that_nobody_can_read_is_not_known() -> None:
+    times = ("2026-11-21T10:00:00Z", "", "Sat, 21 Növ 2026 19:58:32 GMT", "Sat, 21 Nov 2026 19 GMT", "Sat, 21 Nov 2026 19:58:32 GMT")
+    assert [moment(text) for text in times] == [0, 0, 0, 0, 1_795_291_112_000_000_000]

@@ -94,9 +94,12 @@ def parsed(body: bytes) -> BlobPage:
 @lru_cache(maxsize=4096)
 def moment(text: str) -> int:
     """`Sat, 21 Nov 2026 19:58:32 GMT` → ns since 1970."""
-    day, month, year, time = text[5:].split(" ")[:4]
-    hour, minute, second = time.split(":")
-    return instant(calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000)
+    try:
+        day, month, year, time = text[5:].split(" ")[:4]
+        hour, minute, second = time.split(":")
+        return instant(calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000)
+    except (LookupError, ValueError):
+        return 0
 
 
 # As the service writes a blob that is not a directory; others are read by `parsed`.

@@ -138,7 +138,13 @@ class AzureStore(Objects):
         headers = self._head(name)
         if headers is None or _is_marker(headers):
             return None
-        return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
+        try:
+            return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
+        except (AttributeError, LookupError, TypeError, ValueError):
+            host = self.rest.account.host
+            raise StorageError(
+                f"cannot look up {self.shown(name)}: {host} did not answer as the service does. Check account_host."
+            ) from None
 
     def is_folder(self, name: str = "") -> bool:
         below = self._below(name)

@@ -69,8 +69,12 @@ class GcsStore(Objects):
 
     # ---------------------------------------------------------------------------------------------------------- reading
     def stat(self, name: str) -> Entry | None:
-        found = self.rest.look(f"cannot look up {self.shown(name)}", self._key(name))
-        return None if found is None else described(found, len(self.root))
+        what = f"cannot look up {self.shown(name)}"
+        found = self.rest.look(what, self._key(name))
+        try:
+            return None if found is None else described(found, len(self.root))
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise StorageError(f"{what}: {self.rest.account.host} did not answer as the service does. Check endpoint_url.") from None
 
     def is_folder(self, name: str = "") -> bool:
         page = self.rest.page(f"cannot look up {self.shown(name)}", {"prefix": self._below(name), "maxResults": 1})
