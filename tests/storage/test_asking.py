@@ -360,3 +360,15 @@ def test_an_answer_that_describes_no_object_is_one_line(kind: str) -> None:
 def test_a_time_that_nobody_can_read_is_not_known() -> None:
     times = ("2026-11-21T10:00:00Z", "", "Sat, 21 Növ 2026 19:58:32 GMT", "Sat, 21 Nov 2026 19 GMT", "Sat, 21 Nov 2026 19:58:32 GMT")
     assert [moment(text) for text in times] == [0, 0, 0, 0, 1_795_291_112_000_000_000]
+
+
+@pytest.mark.parametrize("further", ["", "<NextKeyMarker>in/k</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"])
+def test_a_list_of_uploads_that_does_not_go_on_ends(further: str) -> None:
+    body = f"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>{further}</ListMultipartUploadsResult>".encode()
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while target(sock):
+            says(sock, body)
+
+    with serving(talk) as (origin, _), pytest.raises(StorageError, match="does not say where its list goes on"):
+        list(store_at("s3", origin).pending())

@@ -119,7 +119,7 @@ class S3Store(Objects):
             yield page
             if not page.get("IsTruncated"):
                 return
-            asked |= {mark: page[f"Next{mark}"] for mark in _MARKS[operation]}
+            asked |= _further(f"cannot {doing} {self.shown(name)}: {self.account.host}", page, _MARKS[operation], asked)
             page = again(ask)
 
     def _pages(
@@ -320,3 +320,11 @@ class S3Store(Objects):
 def _moment(at: Any) -> int:
     """A time as boto3 gives it → ns since 1970, in whole seconds: looks at single objects tell no more."""
     return instant(calendar.timegm(at.utctimetuple()) * 1_000_000_000)
+
+
+def _further(who: str, page: Mapping[str, Any], marks: Iterable[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the page behind this one, which was `asked` for so."""
+    found = {mark: page.get(f"Next{mark}") for mark in marks}
+    if None in found.values() or found.items() <= asked.items():
+        raise StorageError(f"{who} does not say where its list goes on. Look at the service, and the proxy between.")
+    return found
