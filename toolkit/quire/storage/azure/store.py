@@ -138,13 +138,7 @@ class AzureStore(Objects):
         headers = self._head(name)
         if headers is None or _is_marker(headers):
             return None
-        try:
-            return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
-        except (AttributeError, LookupError, TypeError, ValueError):
-            host = self.rest.account.host
-            raise StorageError(
-                f"cannot look up {self.shown(name)}: {host} did not answer as the service does. Check account_host."
-            ) from None
+        return _described(f"cannot look up {self.shown(name)}: {self.rest.account.host}", name, headers)
 
     def is_folder(self, name: str = "") -> bool:
         below = self._below(name)
@@ -362,6 +356,14 @@ class AzureStore(Objects):
 
 
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet")
+
+
+def _described(who: str, name: str, headers: Mapping[str, str]) -> Entry:
+    """A blob, as the answer to a HEAD describes it."""
+    try:
+        return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise StorageError(f"{who} did not answer as the service does. Check account_host.") from None
 
 
 def _is_marker(headers: Mapping[str, str]) -> bool:
