@@ -564,7 +564,7 @@ def test_a_day_of_no_year_that_readers_know_names_no_directory(tmp_path: Path) -
 
 
 # ---------------------------------------------------------------------------------------------------------------- columns that grow
-def test_columns_of_a_frame_are_added_where_one_says_so_and_may_be_fewer_from_then_on(tmp_path: Path) -> None:
+def test_columns_of_a_frame_are_added_where_one_says_so_and_may_be_fewer_from_then_on(tmp_path: Path, spark: Any) -> None:
     write(tmp_path, [rows(1)])
     more = pa.record_batch({"id": pa.array([2], pa.int64()), "k": ["b"], "price": [1.5], "s": [{"x": 1}]})
     with pytest.raises(RefusedError, match=r"'price' is not there.*option\('schema_evolution', 'add'\)"):
@@ -580,7 +580,7 @@ def test_columns_of_a_frame_are_added_where_one_says_so_and_may_be_fewer_from_th
             begin(tmp_path, other.schema, **options)
     ledger = quire.Ledger(tmp_path)
     for _ in range(2):
-        found = sorted(quire.read(tmp_path, spark=quire.session()).collect())
+        found = sorted(quire.read(tmp_path, spark=spark).collect())
         assert [tuple(row[:3]) for row in found] == [(1, "a", None), (2, "b", 1.5), (3, None, None)]
         assert listed(tmp_path) == [1, 2, 3]
         ledger.compact(spark=LOCAL)
