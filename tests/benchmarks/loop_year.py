@@ -118,7 +118,7 @@ class Clock(threading.Event):
 
     def __init__(self, runs: int, every: int = EVERY, days: int = DAYS, files: int = MOST, bare: int = 0) -> None:
         super().__init__()
-        self.beside = Beside(bare)
+        self.beside = OtherWriter(bare)
         runs, months = runs or days * 86400 // every, 12
         self.scale, self.days = max(1, days * 86400 // every // runs), days
         self.every, self.jump = every, float(every * self.scale)
@@ -177,7 +177,7 @@ def content(number: int) -> bytes:
     return b"x" * (SIZE - 10) + b"%09d\n" % number
 
 
-class Beside:
+class OtherWriter:
     """Another writer, which leaves commits as a run of one new file does: so many between two runs of the loop."""
 
     def __init__(self, commits: int) -> None:

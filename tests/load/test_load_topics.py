@@ -69,6 +69,20 @@ def test_they_do_not_lie_below_another_destination(kafka: Mock, tmp_path: Path) 
     assert not list((tmp_path / "out").glob("of-*")), "whoever reads the directory would count both"
 
 
+def test_a_topic_may_name_the_place_itself_and_what_lies_above_may_be_forbidden(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    name = topic(kafka, 1, numbered(3))
+    for dest in ("memory://{topic}", "memory://of-{topic}/x"):
+        assert load(kafka, name, dest).records == 3
+
+    def forbidden(*_: Any) -> None:
+        raise RefusedError("rights end at the topics' directories")
+
+    monkeypatch.setattr(by_topic, "check_above", forbidden)
+    assert load(kafka, name, f"{tmp_path}/{{topic}}").records == 3
+
+
 def test_sources_come_as_a_list_too(kafka: Mock, tmp_path: Path) -> None:
     one, two = topic(kafka, 1, numbered(2)), topic(kafka, 1, numbered(3))
     how: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "source_options": dict(kafka.settings)}

@@ -116,7 +116,7 @@ class ConsolidationPanel(CancelForm):
         self.observe(lambda change: _fill(given, change["new"]), name)
 
     def _typed(self, name: str, value: Any) -> None:
-        """Take what a field holds; a space that was pasted with a path is none of its name."""
+        """Take what a field holds; a space that was pasted with a path is not part of its name."""
         if value != getattr(self, name):
             setattr(self, name, value.strip() if isinstance(value, str) else value)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ import quire
 from gathering import gather, write
 from quire import Ledger, LocalRunner
 from quire.commit.log import Log
+from quire.coverage.near import Near
 from quire.engine.exports import delta, iceberg, iceberg_types, step
+from quire.engine.request import Request
 from quire.errors import RefusedError, StorageError
 from quire.storage import connect
 
@@ -79,6 +82,20 @@ def test_a_loop_asks_for_one_that_is_refused_once(tmp_path: Path, capsys: pytest
     assert len(tips) == 4
     assert len(set(tips)) == 1, "its entries would come again with each run"
     assert capsys.readouterr().err.count("has ended, and has offered nothing") == 1
+
+
+def test_what_could_not_be_asked_for_is_asked_again() -> None:
+    call: Any = SimpleNamespace(near=Near(), wishes=SimpleNamespace(exports=("delta",)))
+    asked = list[tuple[str, ...]]()
+
+    def away(_: object) -> None:
+        raise StorageError("the store is away")
+
+    with pytest.raises(StorageError):
+        Request.ask_once(call, 3, away)
+    for version in (3, 5, 1):
+        Request.ask_once(call, version, asked.append)
+    assert asked == [("delta",), (), ("delta",)], "the last one is of a destination that was made anew"
 
 
 def test_a_loop_asks_again_for_a_destination_that_was_made_anew(tmp_path: Path) -> None:

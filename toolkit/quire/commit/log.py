@@ -6,9 +6,7 @@ number of an entry: version v is what the entries 1..v say.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 
 from quire.commit import names
 from quire.commit.checkpoints import INSTANTS
@@ -93,8 +91,7 @@ class Log(Reading):
             after = first
         if after < min(self._start, until):
             self._load(after)
-        first, end = (bisect_right(self._commits, number, key=itemgetter(0)) for number in (after, until))
-        yield from self._commits[first:end]
+        yield from self.deciding(after, until)
 
     def ending(self, wanted: str) -> Iterator[Commit]:
         """The commits that decided a job whose name ends so; of merged ones only those that are meant are read."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from operator import itemgetter
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from quire.commit import archive, checkpoints, names
 from quire.commit.archive import Archive
@@ -24,9 +24,9 @@ from quire.storage import Store
 from quire.storage.threads import Pool
 
 E = TypeVar("E", bound=Entry)
+T = TypeVar("T")
 
 WINDOW = 64  # entries that are asked for at once
-_number = itemgetter(0)
 
 
 class Reading:
@@ -41,7 +41,7 @@ class Reading:
         self._alone: dict[int, Entry] = {}  # some of those before, which were read by themselves
         self._outcomes: dict[str, tuple[int, Commit | Abort]] = {}
         self._published: dict[str, tuple[int, Published]] = {}
-        self._kinds: dict[type, list[tuple[int, Entry]]] = {}  # those that are held, by their kind, in order
+        self._kinds: dict[type, list[tuple[int, Any]]] = {}  # those that are held, by their kind, in order
         self._commits: list[tuple[int, Commit]] = []  # those that decided their job, in order
         self._unpublished: dict[str, tuple[int, Commit]] = {}
         self._undone: dict[str, int] = {}  # jobs of a table that another program has rolled back, and the entry that says so
@@ -70,8 +70,11 @@ class Reading:
 
     def recent_of(self, kind: type[E]) -> list[E]:
         """The entries of one kind that no checkpoint has merged."""
-        there = self._kinds.get(kind, [])
-        return [entry for _, entry in there[bisect_right(there, self.merged, key=_number) :] if isinstance(entry, kind)]
+        return [entry for _, entry in _between(self._kinds.get(kind, []), self.merged, self.tip)]
+
+    def deciding(self, after: int, until: int) -> list[tuple[int, Commit]]:
+        """The commits that are held, have numbers in (after, until] and decided their job."""
+        return _between(self._commits, after, until)
 
     def entry(self, number: int) -> Entry:
         """One of them, read by itself where it is not held."""
@@ -283,3 +286,9 @@ class Reading:
             found = next(self._there(range(number, number + 1)))
             self._alone = {**self._alone, number: found} if len(self._alone) < WINDOW else {number: found}
         return self._alone[number]
+
+
+def _between(numbered: list[tuple[int, T]], after: int, until: int) -> list[tuple[int, T]]:
+    """Those with numbers in (after, until]; they come in order."""
+    first, end = (bisect_right(numbered, number, key=itemgetter(0)) for number in (after, until))
+    return numbered[first:end]

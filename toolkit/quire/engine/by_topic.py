@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from quire.engine.driver import check_above
 from quire.engine.loader import LoadCall, none_matches
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
-from quire.errors import AllQuarantined, Interrupted, QuireError, TopicsFailed, UsageError, about, hide, scrub
+from quire.errors import AllQuarantined, Interrupted, QuireError, RefusedError, TopicsFailed, UsageError, about, hide, scrub
 from quire.progress import Listener, Part, Phase, Progress, ProgressEvent
 from quire.sources.kafka.client import cluster_of
 from quire.sources.kafka.topics import Key, Topics
@@ -176,8 +176,7 @@ class ByTopic:
         """Load what is new in each topic. `waits`: topics may come later. TopicsFailed where every one of them has failed."""
         began = time.monotonic()
         if not self.began:
-            above = "".join(os.fspath(self.dest).partition(HOLE)[0].rpartition("/")[:2])
-            check_above(connect(normalise(above or "."), request.dest_options), repr(HOLE))
+            self._check_above(request.dest_options)
         there = self._there(waits=waits)
         mine = [self.topics.setdefault(topic, _Topic(topic, self, {} if self.began else None)) for topic in there]
         self.began = True
@@ -188,6 +187,14 @@ class ByTopic:
         if report.errors and all(one.error for one in mine):
             raise _failed(report)
         return report
+
+    def _check_above(self, options: Any) -> None:
+        """Refuse topics below another destination, where there is a directory above them all, and the call may look at it."""
+        scheme, _, place = os.fspath(self.dest).partition(HOLE)[0].rpartition("://")
+        if "/" in place or not scheme:
+            above = place[: place.rfind("/") + 1] or "."
+            with suppress(RefusedError):  # by the store: rights may end at the topics' own directories
+                check_above(connect(normalise(f"{scheme}://{above}" if scheme else above), options), repr(HOLE))
 
     def _there(self, *, waits: bool) -> list[str]:
         """The topics that are asked for: those that are named, and those that match now."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from quire.commit import names, protocol
 from quire.commit.entries import TABLE, Abort, Commit, PlanHead, Spec, Stats, Task
@@ -99,7 +100,7 @@ def _rounds(
         log, head = taken.log, taken.head
         if head is not None or log.tip:  # nothing is written into a destination in which nothing is to be done
             protocol.keep(log, request.wishes.keep)
-            exports.want(log, request.unasked(log.tip))
+            request.ask_once(log.tip, partial(exports.want, log))
         if head is None:
             break
         work = Work(request.dest, request.dest_options, request.roots, head, _convert(request.convert, log, head))

@@ -131,15 +131,15 @@ class Request:
         """The destination's log, for all runs of the call."""
         return self.near.log
 
-    def unasked(self, version: int) -> tuple[str, ...]:
-        """The exports that this call has not asked for yet: one that was refused, or that a user has ended, does not begin again in it.
+    def ask_once(self, version: int, want: Callable[[tuple[str, ...]], object]) -> None:
+        """Want the exports that this call has not asked for yet: one that was refused, or that a user has ended, does not begin again.
 
-        A destination that was made anew has a smaller `version` than the one that was asked.
+        A destination that was made anew has a smaller `version` than the one that was asked. A failure lets the next run ask again.
         """
         begun = self.near.begun
-        found = tuple(name for name in self.wishes.exports if version < begun.get(name, version + 1))
-        begun.update(dict.fromkeys(found, version))
-        return found
+        new = tuple(name for name in self.wishes.exports if version < begun.get(name, version + 1))
+        want(new)
+        begun.update(dict.fromkeys(new, version))
 
     def anew(self) -> Self:
         """The same with nothing held that was read before, as after an outage."""

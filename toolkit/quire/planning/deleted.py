@@ -41,7 +41,7 @@ class ListedNames:
         self.blind = list[str]()  # what could not be listed, with all that lies below it
         self._folders = set[str]()  # below a piece without its directories: others list them
         self._names, self._hashes = list[str](), list[np.ndarray]()
-        self._last: tuple[str | None, bool] = (None, False)  # the last directory that was asked for
+        self._looked_at: tuple[str | None, bool] = (None, False)  # the last directory, and whether its files are meant
         self._ranges = list[tuple[str, str]]()  # of names that were listed, some of them in each
 
     def file(self, name: str) -> None:
@@ -134,8 +134,7 @@ class ListedNames:
             rows = rows.filter(pc.invert(pc.is_in(rows.column("data_file"), pa.array(moved, pa.string()))))
         alike = stretches.ALIKE.of(store.url, "", (stretches.fingerprint(rows.column("path")), *self._asked))
         if alike.meant is None:
-            prefix = self._prefix
-            paths = [path for path in rows.column("path").to_pylist() if self._meant(path[prefix:])]
+            paths = [path for path in rows.column("path").to_pylist() if self._meant(path[self._prefix :])]
             alike.meant = len(paths), tuple(paths[:FEW])
         n, some = alike.meant
         known = Gone(n, some, np.unique(_hashes(list(files))), np.unique(_hashes(moved)))
@@ -166,15 +165,14 @@ class ListedNames:
         yield from ((f"{url}/{first}", f"{url}/{last}") for first, last in self._ranges)
         yield from (stretches.below(f"{url}/{name}" if name else url) for name in (*self._folders, *self.blind))
 
-    @property
+    @once
     def _prefix(self) -> int:
         return len(self.root.url.rstrip("/")) + 1
 
     def _missing(self, paths: list[str]) -> list[int]:
         """Which of some gathered files would have been listed, were they there; by their places."""
-        prefix = self._prefix
-        there = _there(self._listed, _hashes([path[prefix:] for path in paths]))
-        return [at for at in np.flatnonzero(~there).tolist() if self._meant(paths[at][prefix:])]
+        there = _there(self._listed, _hashes([path[self._prefix :] for path in paths]))
+        return [at for at in np.flatnonzero(~there).tolist() if self._meant(paths[at][self._prefix :])]
 
     def _below_another(self, source: Source, folder: str, prefix: int) -> bool:
         """Whether all of a segment's files lie below one directory that is there: then other pieces are about them, and it is not read."""
@@ -187,9 +185,9 @@ class ListedNames:
         """Whether a file of that name would have been listed here, were it there. Names come in order, so those of a directory together."""
         leaf = name.rpartition("/")[2]
         folder = name[: len(name) - len(leaf)]
-        if folder != self._last[0]:
-            self._last = folder, self._goes_into(folder)
-        if not self._last[1] or not name or not self.selection.shows(leaf) or name in self.blind:
+        if folder != self._looked_at[0]:
+            self._looked_at = folder, self._goes_into(folder)
+        if not self._looked_at[1] or not name or not self.selection.shows(leaf) or name in self.blind:
             return False
         if folder == self._own and not self._between(leaf):
             return False
@@ -205,7 +203,7 @@ class ListedNames:
                 return False
         return all(map(self.selection.shows, folder.split("/")[:-1])) and not any(folder.startswith(f"{b}/") or not b for b in self.blind)
 
-    @property
+    @once
     def _own(self) -> str:
         return f"{self.piece.folder}/" if self.piece.folder else ""
 
