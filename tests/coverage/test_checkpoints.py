@@ -541,6 +541,71 @@ def test_a_writer_that_is_quicker_than_a_sweep_has_written_its_checkpoint(monkey
     assert covered() == PATHS[:2]
 
 
+def _piece_bytes() -> dict[str, bytes]:
+    """Of the newest checkpoint: the first path of each piece of the ledger, and its bytes."""
+    made = checkpoints.newest(store())
+    assert made is not None
+    return {piece.first: store().get(name) for name, piece in made.pieces("rows")}
+
+
+def _two_pieces() -> list[str]:
+    """A checkpoint of two data files, each with the rows of a piece."""
+    for some in (PATHS[:4], PATHS[4:]):
+        commit(lambda job, some=some: [task(job, 0, rows(some, data_file="own"))])
+    assert write() is not None
+    log = Log(store()).refresh()
+    return [f.name for f in live(log, fold(log))]
+
+
+@pytest.mark.parametrize("touched", ["behind", "between", "removed", "uncovered", "restated"])
+def test_pieces_that_nothing_has_touched_are_copied_as_they_are_and_no_others(touched: str) -> None:
+    files = _two_pieces()
+    before, first = _piece_bytes(), rows(PATHS[:4], data_file=files[0])
+    assert list(before) == [PATHS[0], PATHS[4]]
+    if touched == "behind":
+        commit(lambda job: [task(job, 0, rows(["memory://s/i", "memory://s/j"]))])
+    elif touched == "between":
+        commit(lambda job: [task(job, 0, rows(["memory://s/bb"]))])
+    elif touched == "removed":
+        commit(lambda job: [task(job, 0, [], removes=(files[0],), files_out=4, bytes_out=36)], verb="forget")
+    elif touched == "uncovered":
+        commit(lambda job: [task(job, 0, [], uncovers=(Uncover(PATHS[1], "1", ((0, 9),)),), files_out=1, bytes_out=9)], verb="forget")
+    else:
+        said = [{**r, "state": "quarantined", "reason": "broken", "tries": 1} for r in first[1:2]]
+        commit(lambda job: [task(job, 0, said, restated=1, quarantined_files=0, files_in=0, bytes_in=0)])
+    write()
+    after = _piece_bytes()
+    assert after[PATHS[4]] == before[PATHS[4]]
+    assert (after.get(PATHS[0]) == before[PATHS[0]]) == (touched == "behind")
+    same(0)
+
+
+def test_short_pieces_become_one_though_nothing_has_touched_them() -> None:
+    for path in PATHS:
+        commit(lambda job, path=path: [task(job, 0, rows([path]))])
+        write()
+    made = checkpoints.newest(store())
+    assert made is not None
+    assert [piece.rows for piece in made.rows] == [2, 2, 2, 2], "a piece of half the length stays as it is"
+    assert covered() == PATHS
+    same(0)
+
+
+def test_a_piece_that_is_damaged_is_not_copied() -> None:
+    _two_pieces()
+    made = checkpoints.newest(store())
+    assert made is not None
+    name = made.pieces("rows")[0][0]
+    good = store().get(name)
+    store().put(name, bytes(len(good)))
+    commit(lambda job: [task(job, 0, rows(["memory://s/i"]))])
+    with pytest.raises(QuireError, match=r"a piece of a checkpoint of the ledger, is damaged"):
+        write()
+    store().put(name, good)
+    write()
+    assert covered() == [*PATHS, "memory://s/i"]
+
+
 def test_a_writer_whose_segments_are_swept_meanwhile_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
     real = checkpoint._merged

@@ -1,8 +1,10 @@
 """Writes checkpoints, and sweeps what they have merged.
 
 A checkpoint is the fold at a settled version: what of it was folded can never change. The rows of all segments, and of the checkpoint
-before, are merged by ranges of paths, a range a task of the runner, so the driver holds no row. Pieces come first, under names that
-this writer alone uses, the head last: a writer that dies has written nothing that counts. Anyone may write one at any time.
+before, are merged by ranges of paths, a range a task of the runner, so the driver holds no row. A piece that is long enough and that
+nothing has touched since is copied as it is: a loop for years appends, and need not sort its old rows again and again. Pieces come
+first, under names that this writer alone uses, the head last: a writer that dies has written nothing that counts. Anyone may write one
+at any time.
 
 Segments stay as long as a version may be read for which no checkpoint stands in, and for a time after that, for those who had begun to
 read before (`sweep`).
@@ -10,11 +12,12 @@ read before (`sweep`).
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -92,7 +95,7 @@ def write(runner: Runner, url: str, options: Any, store: Store) -> Checkpoint | 
 def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Checkpoint:
     folded = fold(log)
     version, store = log.tip, log.store
-    rows = _merged(runner, url, options, folded, made, _folders(log))
+    rows = _merged(runner, url, options, store, folded, made, _folders(log))
 
     def put(kind: str, tables: Iterable[pa.Table]) -> tuple[CheckpointPiece, ...]:
         return tuple(_put(store, names.checkpoint_piece(version, made, kind, i), table) for i, table in enumerate(tables))
@@ -121,7 +124,7 @@ _LIVE = ("name", "size", "records", "number", "verb", "task", "directory", "firs
 
 
 def _tables(schema: pa.Schema, rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.Table]:
-    while some := list(islice(rows, TABLE_ROWS)):
+    while some := list(itertools.islice(rows, TABLE_ROWS)):
         yield pa.table([pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)], schema=schema)
 
 
@@ -180,11 +183,31 @@ def _put(store: Store, name: str, table: pa.Table) -> CheckpointPiece:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ rows
-def _merged(runner: Runner, url: str, options: Any, folded: Fold, made: str, folders: dict[str, str]) -> tuple[CheckpointPiece, ...]:
+def _merged(
+    runner: Runner, url: str, options: Any, store: Store, folded: Fold, made: str, folders: dict[str, str]
+) -> tuple[CheckpointPiece, ...]:
     """The rows of the ledger, sorted by path, in pieces of about `PIECE_ROWS`."""
-    ranges = _ranges(runner, url, options, folded)
-    work = functools.partial(_merge, url, options, folded, made, folders)
+    same = _untouched(store, folded)
+    ranges = _ranges(runner, url, options, folded, same)
+    work = functools.partial(_merge, url, options, folded, made, folders, same)
     return tuple(CheckpointPiece(**found) for found in _answers(runner.run(work, list(enumerate(ranges)))))
+
+
+def _untouched(store: Store, folded: Fold) -> frozenset[str]:
+    """The checkpoint's pieces that are long enough, and of which no commit since has added, taken away or restated a row."""
+    if folded.base is None or folded.undone:
+        return frozenset()
+    touched = [(s.first, s.last) for s in (*folded.sources, *folded.said) if not s.piece] + [(path, path) for path in folded.uncovered]
+    removed = pa.array(list(folded.removed), pa.string())
+    for table in folded.base.tables(store, "files", FILES, ["data_file", "first", "last"]) if len(removed) else ():
+        gone = table.filter(pc.is_in(table.column("data_file"), removed))
+        touched += zip(gone.column("first").to_pylist(), gone.column("last").to_pylist(), strict=True)
+    # Sorted by where they begin: a piece is touched if, of those that begin before its end, one ends behind its beginning.
+    touched.sort()
+    begins = [first for first, _ in touched]
+    furthest = list(itertools.accumulate((last for _, last in touched), max))
+    whole = (s for s in folded.sources if s.piece and s.rows >= PIECE_ROWS // 2)  # shorter ones are merged with their neighbours
+    return frozenset(s.segment for s in whole if not (n := bisect.bisect_right(begins, s.last)) or furthest[n - 1] < s.first)
 
 
 def _answers(outcomes: Sequence[dict[str, Any] | Failure]) -> Iterator[dict[str, Any]]:
@@ -194,10 +217,11 @@ def _answers(outcomes: Sequence[dict[str, Any] | Failure]) -> Iterator[dict[str,
         yield outcome
 
 
-def _ranges(runner: Runner, url: str, options: Any, folded: Fold) -> list[tuple[str, str]]:
-    """Ranges of paths [first, end) of about `PIECE_ROWS` rows; the last one has no end."""
-    found = [(s.first, s.rows) for s in folded.sources if not s.piece and s.rows <= segments.ROW_GROUP]
-    long = [s for s in folded.sources if s.piece or s.rows > segments.ROW_GROUP]
+def _ranges(runner: Runner, url: str, options: Any, folded: Fold, same: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Ranges of paths [first, end) of about `PIECE_ROWS` rows, the last one has no end; those of some pieces hold nothing else."""
+    found = [(s.first, max(s.rows, 1)) for s in folded.sources if not s.piece and s.rows <= segments.ROW_GROUP]
+    found += [(s.first, max(s.rows, PIECE_ROWS)) for s in folded.sources if s.segment in same]
+    long = [s for s in folded.sources if (s.piece or s.rows > segments.ROW_GROUP) and s.segment not in same]
     n = 4 * runner.parallelism
     some = [long[i::n] for i in range(min(n, len(long)))]
     for answer in _answers(runner.run(functools.partial(_steps, url, options), some)):
@@ -220,11 +244,16 @@ def _steps(url: str, options: Any, sources: list[Source]) -> dict[str, Any]:
 
 
 def _merge(
-    url: str, options: Any, folded: Fold, made: str, folders: dict[str, str], item: tuple[int, tuple[str, str]]
+    url: str, options: Any, folded: Fold, made: str, folders: dict[str, str], same: Collection[str], item: tuple[int, tuple[str, str]]
 ) -> dict[str, Any]:  # fmt: skip
     """Write the piece of a range of paths."""
     number, (first, end) = item
-    store = connect(url, options)
+    store, name = connect(url, options), names.checkpoint_piece(folded.version, made, "rows", number)
+    for source in folded.sources:
+        if source.segment in same and first <= source.first and (not end or source.last < end):
+            data = segments.whole(store, source.segment, source.rows)
+            store.put(name, data)
+            return {"size": len(data), **{key: getattr(source, key) for key in ("rows", "first", "last", "quarantined", "held")}}
     last = end or max((s.last for s in folded.sources), default="")
     columns = [c for c in segments.PIECE.names if c != "commit"]
     rows = folded.rows(store, columns, first, last).select(segments.PIECE.names)
@@ -236,7 +265,7 @@ def _merge(
     data = writer.finish()
     if data is None:
         return {"size": 0, "rows": 0}
-    store.put(names.checkpoint_piece(folded.version, made, "rows", number), data)
+    store.put(name, data)
     quarantined, held = (pc.sum(pc.equal(rows.column("state"), state)).as_py() for state in ("quarantined", "held"))
     return {"size": len(data), "rows": rows.num_rows, "first": writer.first, "last": writer.last, "quarantined": quarantined, "held": held}
 
