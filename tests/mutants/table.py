@@ -366,6 +366,12 @@ MUTANTS = (
       "    except NotFoundError:\n        return pa.schema([SCHEMA.field(c) for c in columns]).empty_table()\n"
       "    except DAMAGED as e:\n        raise _damaged(store, name, of, e) from e\n"),
     m("checkpoint_cut, checkpoint_unpublished", CHECKPOINT, "    version = log.settled_version()\n", "    version = log.tip\n", first="tests/coverage/test_checkpoints.py"),
+    m("a piece is copied though its rows were taken away", CHECKPOINT, "        touched += zip(gone.column(", "        _ = zip(gone.column(", first="tests/coverage/test_checkpoints.py"),
+    m("a piece is copied though a path was uncovered", CHECKPOINT, " + [(path, path) for path in folded.uncovered]", "", first="tests/coverage/test_checkpoints.py"),
+    m("a piece is copied though a row is said to be in another state", CHECKPOINT, "in (*folded.sources, *folded.said) if not s.piece]", "in folded.sources if not s.piece]", first="tests/coverage/test_checkpoints.py"),
+    m("a piece is copied though rows came into it", CHECKPOINT, "in (*folded.sources, *folded.said) if not s.piece]", "in folded.said]", first="tests/coverage/test_checkpoints.py"),
+    m("a piece is copied though it is damaged", SEGMENTS, "        if (here := sum(", "        if False and (here := sum(", first="tests/coverage/test_checkpoints.py"),
+    m("a short piece stays short for ever", CHECKPOINT, "if s.piece and s.rows >= PIECE_ROWS // 2)", "if s.piece)", first="tests/coverage/test_checkpoints.py"),
     m("checkpoint_names_later_tip", CHECKPOINT, "        version=version, id=made,", "        version=Log(store).refresh().tip, id=made,", first="tests/coverage/test_checkpoints.py"),
     m("checkpoint_union", FOLD, "Source(log.base.version, name,", "Source(1 << 60, name,", first="tests/coverage/test_checkpoints.py"),
     m("a table keeps what its checkpoints stand for", "ledger/maintaining.py", "        elif merged := checkpoint.outdated(log, self.wanted.grace):\n", "        elif files and (merged := checkpoint.outdated(log, self.wanted.grace)):\n", first="tests/ledger/test_maintaining.py"),

@@ -251,9 +251,9 @@ def _merge(
     store, name = connect(url, options), names.checkpoint_piece(folded.version, made, "rows", number)
     for source in folded.sources:
         if source.segment in same and first <= source.first and (not end or source.last < end):
-            data = segments.whole(store, source.segment, source.rows)
-            store.put(name, data)
-            return {"size": len(data), **{key: getattr(source, key) for key in ("rows", "first", "last", "quarantined", "held")}}
+            copied = segments.whole(store, source.segment, source.rows)
+            store.put(name, copied)
+            return {"size": len(copied), **{key: getattr(source, key) for key in ("rows", "first", "last", "quarantined", "held")}}
     last = end or max((s.last for s in folded.sources), default="")
     columns = [c for c in segments.PIECE.names if c != "commit"]
     rows = folded.rows(store, columns, first, last).select(segments.PIECE.names)
