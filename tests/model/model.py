@@ -518,7 +518,7 @@ def driver(me, intent, shape):
                 done = yield ("coverage_by_listing",)
                 cov, live = dict.fromkeys(done, (1, "done", None)), {}
                 done = None
-            elif "checkpointer" in G.actors:  # ledger = checkpoint + the log's entries after it
+            elif "checkpointer" in G.actors or "checkpointers" in G.actors:  # ledger = checkpoint + the log's entries after it
                 ck = yield ("get", ("checkpoint",))
                 v, merged = ck or (0, ((), ()))
                 cov, live, _ = fold(log, v, merged)
@@ -859,18 +859,32 @@ def cleaner():
 
 
 def checkpointer():
-    """Merges the ledger up to version v, which is as far as every commit is published (a lost task would be covered for ever)."""
+    """Merges the ledger up to version v, which is as far as every commit is published (a lost task would be covered for ever).
+
+    It goes on from the checkpoint that there is.
+    """
+    ck = yield ("get", ("checkpoint",))
     log = yield LOG
     v = len(log) if bug("checkpoint_unpublished") else settled(log)
     if bug("checkpoint_cut"):  # each commit is published, but perhaps only after v: what it lost isn't seen
         v = min([len(log)] + [i for i, e in enumerate(log) if e[0] == "commit" and not published(log, e[1])])
-    merged = tuple(tuple(sorted(x.items(), key=repr)) for x in fold(log[:v])[:2])
-    del log
+    since, before = ck or (0, ((), ()))
+    cov, live = fold(log[:v], since, before)[:2]
+    if bug("checkpoint_copies"):  # rows that left since are in it still
+        cov = {**dict(before[0]), **cov}
+    merged = tuple(tuple(sorted(x.items(), key=repr)) for x in (cov, live))
+    del log, ck, since, before, cov, live
     if bug("checkpoint_names_later_tip"):
         log = yield LOG
         v = len(log)
         del log
     yield ("put", ("checkpoint",), (v, merged))
+
+
+def checkpointers():
+    """Two of them, one after the other."""
+    yield from checkpointer()
+    yield from checkpointer()
 
 
 def expirer():
@@ -1107,6 +1121,7 @@ PROGRAMS = dict(
     cleaner=cleaner,
     truncater=truncater,
     checkpointer=checkpointer,
+    checkpointers=checkpointers,
     final=final_driver,
     floorreader=reader_of_old_floor,
 )
@@ -1853,6 +1868,7 @@ def new_scenarios():
         c("forget against run", "s3", F, A, seed="one file", units=1, **q),
         c("forget against run, the store expires uploads", "s3", F, A, seed="one file", units=1, expire=1, **q),
         c("forget, run, a ledger checkpoint", "s3", F, A, seed="one file", units=1, actors=("checkpointer",), **q),
+        c("forget, run, two ledger checkpoints", "s3", F, A, seed="one file", units=1, timeouts=0, actors=("checkpointers",), coarse=True),
         c("compact, recover(abort=open)", "s3", C, seed="two files", units=1, actors=("aborter",), coarse=True),
         c("forget against an open job of an older base", "s3", F, Y, seed="open", units=1, expire=1, **q),
         c("forget of what is in quarantine against retry", "s3", F, T, seed="bad", units=1, bad=True, fix=True, **q),
@@ -2112,6 +2128,10 @@ BUGS = {  # name: (what is done instead, a scenario in which it must be caught)
     "checkpoint_union": (
         "a checkpoint's reader ignores later uncovers",
         c("", "s3", F, A, seed="one file", units=1, timeouts=0, actors=("checkpointer",), coarse=True),
+    ),
+    "checkpoint_copies": (
+        "a checkpoint copies rows of the one before that have left since",
+        c("", "s3", F, A, seed="one file", units=1, timeouts=0, actors=("checkpointers",), coarse=True),
     ),
     "checkpoint_cut": (
         "a checkpoint ends before the `published` of a commit in it",
