@@ -156,7 +156,7 @@ def test_what_this_machine_has_run_out_of_puts_no_file_into_quarantine(
 
             class Item:
                 def __init__(self, item: Any) -> None:
-                    self.name, self.path, self.is_symlink = item.name, item.path, item.is_symlink
+                    self.name, self.path, self.is_symlink, self.is_file = item.name, item.path, item.is_symlink, item.is_file
 
                 def stat(self, **_: Any) -> Any:
                     raise OSError(lacking, os.strerror(lacking))

@@ -47,14 +47,14 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The directories that are listed, of sources alone."""
-    found, scan = list[str](), LocalStore.scan
+    found, scan = list[str](), LocalStore.scan_pages
 
     def scanned(self: LocalStore, folder: str = "", **asked: Any) -> Any:
         if "/_quire" not in f"{self.url}/{folder}" and not folder.startswith("_quire"):
             found.append(f"{self.url}/{folder}")
         return scan(self, folder, **asked)
 
-    monkeypatch.setattr(LocalStore, "scan", scanned)
+    monkeypatch.setattr(LocalStore, "scan_pages", scanned)
     return found
 
 

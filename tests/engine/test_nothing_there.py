@@ -69,7 +69,7 @@ def test_a_name_that_looks_like_a_glob_is_told_with_how_to_write_it(tmp_path: Pa
 
 
 def test_what_could_not_be_listed_is_counted_though_examples_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scan = LocalStore.scan
+    scan = LocalStore.scan_pages
 
     def troubled(store: LocalStore, folder: str = "", **more: Any) -> Any:
         yield from scan(store, folder, **more)
@@ -77,7 +77,7 @@ def test_what_could_not_be_listed_is_counted_though_examples_are_few(tmp_path: P
             yield from (Trouble(f"f{i}", "unreadable", "no") for i in range(EXAMPLES + 5))
 
     source = write(tmp_path / "in", {"y": b"2"})
-    monkeypatch.setattr(LocalStore, "scan", troubled)
+    monkeypatch.setattr(LocalStore, "scan_pages", troubled)
     report = gather(source, tmp_path / "out")
     assert (len(report.unreadable), report.unreadable_count, not_taken(report)) == (EXAMPLES, EXAMPLES + 5, EXAMPLES + 5)
     assert f"could not be read or planned  {EXAMPLES + 5:,}" in str(report)

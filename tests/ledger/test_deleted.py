@@ -71,14 +71,14 @@ def test_what_is_there_and_not_taken_is_not_gone(tmp_path: Path, monkeypatch: py
     (source / "link").symlink_to(tmp_path / "else")
     gather(source, tmp_path / "out", hidden=True, follow_links=True)
     assert Ledger(tmp_path / "out").summary().files == 12
-    dest, real = tmp_path / "out", LocalStore.scan
+    dest, real = tmp_path / "out", LocalStore.scan_pages
 
     def locked(self: LocalStore, folder: str = "", **more: Any) -> Any:
         if folder == "locked":
             return iter([Trouble("locked", "unreadable", "no permission")])
         return real(self, folder, **more)
 
-    monkeypatch.setattr(LocalStore, "scan", locked)
+    monkeypatch.setattr(LocalStore, "scan_pages", locked)
     for how in ({}, {"min_age": "1 h"}, {"include": "*.log"}, {"exclude": "d0/*"}, {"hidden": True}):
         assert gather(source, dest, **how).deleted == 0, how
     (source / "d0/f0003.txt").unlink()

@@ -182,17 +182,18 @@ def _read_fails(patch: pytest.MonkeyPatch) -> Fails:
 
 
 def test_a_file_that_cannot_be_looked_up_just_now_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quire.storage import Trouble
+    from quire.storage import Files, Trouble
 
     source = write(tmp_path / "in", documents(12))
-    real = LocalStore.scan
+    real = LocalStore.scan_pages
 
     def scan(self: LocalStore, folder: str = "", **options: Any) -> Iterator[Any]:
-        for item in real(self, folder, **options):
+        found = (entry for item in real(self, folder, **options) for entry in (item.entries() if isinstance(item, Files) else (item,)))
+        for item in found:
             named = item.name.endswith(("1.txt", "3.xml")) and "_quire" not in item.name
             yield Trouble(item.name, "busy", "cannot look up the file: Stale file handle") if named else item
 
-    monkeypatch.setattr(LocalStore, "scan", scan)
+    monkeypatch.setattr(LocalStore, "scan_pages", scan)
     report = gather(source, tmp_path / "out")
     assert (report.files, not_taken(report)) == (12, 0)
 

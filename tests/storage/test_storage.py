@@ -23,6 +23,7 @@ from gathering import refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, UsageError
 from quire.storage import (
     Entry,
+    Files,
     Folder,
     ReadRequest,
     Store,
@@ -33,11 +34,13 @@ from quire.storage import (
     bare,
     below,
     connect,
+    local,
     normalise,
     remove_all,
 )
 from quire.storage.base import safe
 from quire.storage.local import LocalStore, to_os, to_text
+from quire.storage.retry import Retrying
 
 ODD = [
     "a\nb",
@@ -217,6 +220,63 @@ def test_a_scan_is_one_level_and_slices_it_by_name(store: Store) -> None:
     assert sorted(store.peek("d")) == sorted([(f"f{i:02}", False) for i in range(20)] + [("sub", True)])
     assert len(list(store.walk())) == 22
     assert len(list(store.walk("d"))) == 21
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_directory_on_disk_is_listed_column_by_column_as_file_by_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    monkeypatch.setattr(local, "PAGE", 3)  # files go on behind the end of a page
+    (tmp_path / "d" / "sub").mkdir(parents=True)
+    for i, name in enumerate(["a", "ü", ".hidden", "_x", "b c", "z", "y", "\udcff", "x"]):
+        (tmp_path / "d" / name).write_bytes(b"1" * i)
+    (tmp_path / "d" / "link").symlink_to("a")
+    (tmp_path / "d" / "round").symlink_to(".")
+    os.mkfifo(tmp_path / "d" / "pipe")
+    os.utime(tmp_path / "d" / "z", ns=(0, (1 << 63) - 1))
+    store = LocalStore(str(tmp_path))
+    for after, until in (("", ""), ("b", "y"), ("z", "")):
+        alone = list(store.scan("d", after=after, until=until, follow=follow))
+        together = list(store.scan_pages("d", after=after, until=until, follow=follow))
+        files = [entry for page in together if isinstance(page, Files) for entry in page.entries()]
+        assert sorted([*files, *(item for item in together if not isinstance(item, Files))], key=repr) == sorted(alone, key=repr)
+        looked_up = [store.stat(entry.name) for entry in files]
+        assert files == looked_up
+        plain = {to_text(name) for name in os.listdir(tmp_path / "d")} - {"sub", "link", "round", "pipe"}
+        assert {entry.name for entry in files} == {f"d/{name}" for name in plain if name >= after and (not until or name < until)}
+        assert ("d/link" in {item.name for item in together if isinstance(item, Entry)}) == (follow and after != "z")
+
+
+def test_what_becomes_of_files_between_the_listing_and_the_look_at_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("deleted", "busy", "exchanged", "stays", "shut"):
+        (tmp_path / name).write_bytes(b"1")
+    islice = local.islice
+
+    def later(found: Any, most: int) -> list[Any]:
+        some = list(islice(found, most))
+        if some:
+            (tmp_path / "deleted").unlink()
+            (tmp_path / "exchanged").unlink()
+            os.mkfifo(tmp_path / "exchanged")
+        return [Failing(item, {"busy": errno.ESTALE, "shut": errno.EACCES}.get(item.name)) for item in some]
+
+    class Failing:
+        def __init__(self, item: Any, code: int | None) -> None:
+            self.item, self.code, self.name, self.path = item, code, item.name, item.path
+            self.is_file, self.is_symlink = item.is_file, item.is_symlink
+
+        def stat(self, **how: Any) -> os.stat_result:
+            if self.code:
+                raise OSError(self.code, os.strerror(self.code))
+            found: os.stat_result = self.item.stat(**how)
+            return found
+
+    monkeypatch.setattr(local, "islice", later)
+    seen = list(Retrying(LocalStore(str(tmp_path))).scan_pages())
+    files = [name for page in seen if isinstance(page, Files) for name in page.names]
+    assert files == ["stays"]
+    assert {(item.name, item.kind) for item in seen if isinstance(item, Trouble)} == {("exchanged", "special"), ("shut", "unreadable")}
+    assert [item.name for item in seen if isinstance(item, Entry)] == ["busy"], "it is looked up a moment later"
 
 
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:

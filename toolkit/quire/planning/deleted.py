@@ -52,8 +52,9 @@ class ListedNames:
 
     def files(self, names: list[str]) -> None:
         """Several files."""
-        for name in names:
-            self.file(name)
+        self._names.extend(names)
+        if len(self._names) >= HELD:
+            self._pack()
 
     def folder(self, name: str) -> None:
         """A directory."""

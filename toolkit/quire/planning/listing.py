@@ -479,7 +479,7 @@ def _shown_together(
     if not isinstance(store, Paging):
         yield from _shown(store, selection, folder, after, until, seen, found)
         return
-    for item in store.scan_pages(folder, after=after, until=until):
+    for item in store.scan_pages(folder, after=after, until=until, follow=selection.links):
         if isinstance(item, Files):
             hidden = selection.hides(item.names, len(folder) + 1 if folder else 0)
             found.hidden += len(hidden)

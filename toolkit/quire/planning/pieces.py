@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import itemgetter
@@ -186,5 +187,8 @@ def _slices(index: int, folder: str, count: int, sample: Sequence[tuple[int, str
 
 def ranges(store: Store, folder: str, selection: Selection) -> list[tuple[str, str]]:
     """The ranges of names in which one task lists a directory that the driver has not looked at."""
-    seen = _look(store, folder, selection, root_folder=False)
-    return [(p.after, p.until) for p in _slices(0, folder, seen.files, seen.sample, 1, below=False)]
+    with suppress(StorageError):  # listing it tells the reason
+        if next(islice(store.peek(folder, follow=selection.links), LARGEST_SLICE, None), None) is not None:
+            seen = _look(store, folder, selection, root_folder=False)
+            return [(p.after, p.until) for p in _slices(0, folder, seen.files, seen.sample, 1, below=False)]
+    return [("", "")]  # nearly always: counting its names is sooner done than taking a sample of them

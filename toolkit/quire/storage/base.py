@@ -265,7 +265,9 @@ class Seeking(Protocol):
 class Paging(Protocol):
     """Optional: listings whose files come column by column, a page at a time."""
 
-    def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
+    def scan_pages(
+        self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False
+    ) -> Iterator[Files | Entry | Folder | Trouble]:  # fmt: skip
         """As `Store.scan`; most files come together."""
         ...
 

@@ -21,6 +21,8 @@ import stat as stat_bits
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
+from stat import S_ISREG
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import aside
@@ -29,6 +31,7 @@ from quire.storage.base import (
     Busy,
     Content,
     Entry,
+    Files,
     Folder,
     ReadRequest,
     Sink,
@@ -47,6 +50,7 @@ from quire.storage.way import Way, below
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
+PAGE = 1_000  # names that are looked at before their files are handed on
 PATH_MAX, NAME_MAX = 4096, 255  # bytes of a path with its end, and of one of its parts, on every system that quire runs on at most
 # Files are read without a note of it in their inodes, which of new files would all be written once more.
 UNTOUCHED = getattr(os, "O_NOATIME", 0)
@@ -82,6 +86,23 @@ def _is_folder(item: os.DirEntry[str], follow: bool) -> bool:
         return False  # a link to itself, say: looking it up as a file tells the reason
 
 
+def _is_plain(item: os.DirEntry[str]) -> bool:
+    """Whether a name is a file's and not a link's; where that cannot be seen, looking it up tells the reason."""
+    try:
+        return item.is_file(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _within(name: str, after: str, until: str) -> bool:
+    """Whether a name lies in [after, until)."""
+    return name >= after and (not until or name < until)
+
+
+def _special(name: str) -> Trouble:
+    return Trouble(name, "special", "not a regular file (a pipe, a socket or a device)")
+
+
 def _is_directory(path: str) -> bool:
     """Whether there is a directory; OSError where that cannot be seen just now: `os.path.isdir` says then that there is none."""
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -89,8 +110,8 @@ def _is_directory(path: str) -> bool:
     return False
 
 
-class LocalFiles(WithoutUploads):
-    """Files below one directory of the local disk, as they are listed and read."""
+class LocalNames(WithoutUploads):
+    """Names below one directory of the local disk, as they are looked up and listed."""
 
     def __init__(self, root: str, links: bool = False) -> None:
         """`links`: files of a source are read through links, which their listing has followed."""
@@ -113,22 +134,6 @@ class LocalFiles(WithoutUploads):
 
     def _not_followed(self, name: str) -> FormatError:
         return FormatError(f"{self.shown(name)} is a symbolic link that may lead out of its store: nothing was touched. Look who made it.")
-
-    def _open(self, name: str) -> int:
-        """Open an object, which is a regular file: a link is not followed, and a pipe in its place does not block."""
-        self._path(name)
-        try:
-            with below(self.root, to_os(name)) as (folder, last):
-                fd = os.open(last, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        except OSError as e:
-            self._own(name)  # says which part of it is a link
-            if e.errno == errno.ELOOP:
-                raise self._not_followed(name) from e
-            raise
-        if not stat_bits.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise FormatError(f"{self.shown(name)} is not a regular file: it was not read. Look who made it.")
-        return fd
 
     def stat(self, name: str) -> Entry | None:
         path = self._path(name)
@@ -163,11 +168,24 @@ class LocalFiles(WithoutUploads):
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         with explained("list", self.shown(folder)), os.scandir(self._path(folder)) as found:
             for item in found:
-                is_folder = _is_folder(item, follow)
-                yield to_text(item.name), is_folder and not (item.is_symlink() and self._loops(item.path))
+                name = item.name if item.name.isascii() else to_text(item.name)
+                if _is_plain(item):  # nearly all
+                    yield name, False
+                else:
+                    yield name, _is_folder(item, follow) and not (item.is_symlink() and self._loops(item.path))
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
-        below = f"{folder}/" if folder else ""
+        for item in self.scan_pages(folder, after=after, until=until, follow=follow):
+            if isinstance(item, Files):
+                yield from item.entries()
+            else:
+                yield item
+
+    def scan_pages(
+        self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False
+    ) -> Iterator[Files | Entry | Folder | Trouble]:  # fmt: skip
+        # The hot loop of a listing: some 3 µs a file, of which the system's look at it takes 2.
+        below, every = f"{folder}/" if folder else "", not after and not until
         try:
             found = os.scandir(self._path(folder))
         except FileNotFoundError:
@@ -179,27 +197,55 @@ class LocalFiles(WithoutUploads):
             yield Trouble(folder, "unreadable", f"cannot list the directory: {e.strerror}")
             return
         with found:
-            for item in found:
-                name = item.name if item.name.isascii() else to_text(item.name)
-                if item.is_symlink() and not follow:
-                    yield Trouble(below + name, "link", "a symbolic link, not followed")
-                elif _is_folder(item, follow):
-                    if item.is_symlink() and self._loops(item.path):
-                        yield Trouble(below + name, "link", "a symbolic link to a directory above it")
-                    else:
-                        yield Folder(below + name)
-                elif name >= after and (not until or name < until):
-                    try:
-                        status = item.stat(follow_symlinks=follow)
-                    except OSError as e:
-                        if not isinstance(e, FileNotFoundError) or item.is_symlink():
-                            not_the_files(e, "look up", self.shown(below + name))
-                            yield _not_looked_up(below + name, e)
-                        continue
-                    if stat_bits.S_ISREG(status.st_mode):
-                        yield Entry(below + name, status.st_size, f"{status.st_mtime_ns}-{status.st_size}", instant(status.st_mtime_ns))
-                    else:
-                        yield Trouble(below + name, "special", "not a regular file (a pipe, a socket or a device)")
+            while some := list(islice(found, PAGE)):
+                names, seen = list[str](), list[os.stat_result]()
+                for item in some:
+                    name = item.name if item.name.isascii() else to_text(item.name)
+                    if not _is_plain(item):
+                        yield from self._scanned(item, below + name, every or _within(name, after, until), follow)
+                    elif every or _within(name, after, until):
+                        try:
+                            status = item.stat(follow_symlinks=False)
+                        except OSError as e:
+                            yield from self._missed(item, below + name, e)
+                            continue
+                        if S_ISREG(status.st_mode):
+                            names.append(below + name)
+                            seen.append(status)
+                        else:
+                            yield _special(below + name)  # it took the file's place
+                if names:
+                    sizes, times = [status.st_size for status in seen], [status.st_mtime_ns for status in seen]
+                    versions = [f"{time}-{size}" for time, size in zip(times, sizes, strict=True)]  # as `version_of` has it
+                    yield Files(names, sizes, versions, list(map(instant, times)))
+
+    def _scanned(self, item: os.DirEntry[str], name: str, wanted: bool, follow: bool) -> Iterator[Entry | Folder | Trouble]:
+        """Anything but a plain file; `wanted`: its name lies in the range."""
+        if item.is_symlink() and not follow:
+            yield Trouble(name, "link", "a symbolic link, not followed")
+        elif _is_folder(item, follow):
+            if item.is_symlink() and self._loops(item.path):
+                yield Trouble(name, "link", "a symbolic link to a directory above it")
+            else:
+                yield Folder(name)
+        elif wanted:
+            try:
+                status = item.stat(follow_symlinks=follow)
+            except OSError as e:
+                yield from self._missed(item, name, e)
+            else:
+                yield self._file(name, status)
+
+    def _file(self, name: str, status: os.stat_result) -> Entry | Trouble:
+        if not S_ISREG(status.st_mode):
+            return _special(name)
+        return Entry(name, status.st_size, version_of(status), instant(status.st_mtime_ns))
+
+    def _missed(self, item: os.DirEntry[str], name: str, e: OSError) -> Iterator[Trouble]:
+        """A name that could not be looked up: it is told, unless it was deleted since its directory was listed."""
+        if not isinstance(e, FileNotFoundError) or item.is_symlink():
+            not_the_files(e, "look up", self.shown(name))
+            yield _not_looked_up(name, e)
 
     def _loops(self, path: str) -> bool:
         """Whether a link to a directory points to one of the directories it lies in (as the links above it are resolved)."""
@@ -215,6 +261,26 @@ class LocalFiles(WithoutUploads):
         if folder and os.path.islink(self._own(folder)):
             raise self._not_followed(folder)
         yield from walked(self.scan, folder, self.shown)
+
+
+class LocalFiles(LocalNames):
+    """The same, and how files are read."""
+
+    def _open(self, name: str) -> int:
+        """Open an object, which is a regular file: a link is not followed, and a pipe in its place does not block."""
+        self._path(name)
+        try:
+            with below(self.root, to_os(name)) as (folder, last):
+                fd = os.open(last, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except OSError as e:
+            self._own(name)  # says which part of it is a link
+            if e.errno == errno.ELOOP:
+                raise self._not_followed(name) from e
+            raise
+        if not S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise FormatError(f"{self.shown(name)} is not a regular file: it was not read. Look who made it.")
+        return fd
 
     def get(self, name: str) -> bytes:
         with explained("read", self.shown(name)), open(self._open(name), "rb") as file:
@@ -501,7 +567,7 @@ class _OpenDirectory:
             status = os.stat(to_os(name), dir_fd=self._folder, follow_symlinks=self._links)
         except FileNotFoundError:
             return None
-        return version_of(status) if stat_bits.S_ISREG(status.st_mode) else LINK
+        return version_of(status) if S_ISREG(status.st_mode) else LINK
 
     def take(self, name: str, private: str) -> None:
         with suppress(FileNotFoundError):

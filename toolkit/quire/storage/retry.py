@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import STATE, Busy, Content, Entry, Folder, Limited, Looking, ReadRequest, Store, Trouble
+from quire.storage.base import STATE, Busy, Content, Entry, Folder, Limited, Looking, Paging, ReadRequest, Store, Trouble
 
 T = TypeVar("T")
 OnRetry = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
@@ -89,7 +89,7 @@ _REPEATED = (
     "stat", "is_folder", "get", "get_range", "put", "put_if_absent", "create", "upload", "complete", "give_up", "check_writable", "remove",
     "remove_tree", "sweep", "get_ranges", "remove_if", "put_if", "give_back", "first", "sync", "copy", "sync_folder", "remove_all",
 )  # fmt: skip
-_LISTED = ("peek", "walk", "pending", "scan_pages")  # listings, likewise
+_LISTED = ("peek", "walk", "pending")  # listings, likewise
 
 
 class Retrying:
@@ -106,6 +106,8 @@ class Retrying:
         for name in _LISTED:
             if hasattr(inner, name):
                 setattr(self, name, partial(self._listed, name))
+        if isinstance(inner, Paging):
+            self.scan_pages = partial(self._scanned, "scan_pages")
         if isinstance(inner, Limited):
             self.check_name = inner.check_name
         if isinstance(inner, Looking):
@@ -124,7 +126,11 @@ class Retrying:
         yield from found
 
     def scan(self, folder: str = "", **kwargs: Any) -> Iterator[Entry | Folder | Trouble]:
-        for item in self._listed("scan", folder, **kwargs):
+        return self._scanned("scan", folder, **kwargs)
+
+    def _scanned(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """The listing of a directory, of which what was busy is looked up once more."""
+        for item in self._listed(name, *args, **kwargs):
             if item.__class__ is Trouble and item.kind == "busy":
                 found = self._repeated("stat", item.name)
                 if found is not None:  # else it was deleted since

@@ -177,7 +177,9 @@ class AzureStore(Objects):
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         return slices.within(self._items(self._pages(folder, after), folder), folder, after, until, self.is_folder)
 
-    def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
+    def scan_pages(
+        self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False
+    ) -> Iterator[Files | Entry | Folder | Trouble]:  # fmt: skip
         below, cut, pages = self._below(folder), len(self.root), _prefixes(self._pages(folder, after, in_columns))
         shown = ([*slices.level(below, cut, prefixes, ()), *slices.columns(below, cut, page.files)] for prefixes, page in pages)
         return slices.within(shown, folder, after, until, self.is_folder)

@@ -145,7 +145,9 @@ class S3Store(Objects):
             return slices.within(self._level(folder, after), folder, after, until, self.is_folder)
         return (item for page in self._level(folder) for last, item in page if last >= after and (not until or last < until))
 
-    def scan_pages(self, folder: str = "", *, after: str = "", until: str = "") -> Iterator[Files | Entry | Folder | Trouble]:
+    def scan_pages(
+        self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False
+    ) -> Iterator[Files | Entry | Folder | Trouble]:  # fmt: skip
         pages = self._level(folder, after, parse=in_columns)
         return slices.within(pages, folder, after, until, self.is_folder) if self._in_order else self.scan(folder, after=after, until=until)
 
