@@ -562,6 +562,7 @@ def test_pieces_that_nothing_has_touched_are_copied_as_they_are_and_no_others(to
     files = _two_pieces()
     before, first = _piece_bytes(), rows(PATHS[:4], data_file=files[0])
     assert list(before) == [PATHS[0], PATHS[4]]
+    first_written = {source.first: source.content for source in fold(Log(store()).refresh()).sources}
     if touched == "behind":
         commit(lambda job: [task(job, 0, rows(["memory://s/i", "memory://s/j"]))])
     elif touched == "between":
@@ -576,6 +577,11 @@ def test_pieces_that_nothing_has_touched_are_copied_as_they_are_and_no_others(to
     write()
     after = _piece_bytes()
     assert after[PATHS[4]] == before[PATHS[4]]
+    written = {source.first: source.content for source in fold(Log(store()).refresh()).sources if source.piece}
+    assert {first: written.get(first) == content for first, content in first_written.items()} == {
+        PATHS[0]: touched == "behind",
+        PATHS[4]: True,
+    }
     assert (after.get(PATHS[0]) == before[PATHS[0]]) == (touched == "behind")
     same(0)
 

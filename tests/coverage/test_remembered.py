@@ -38,6 +38,15 @@ def test_places_of_older_checkpoints_end_with_them_and_only_in_their_destination
     assert places.of("file:///a", piece(4)) is older
 
 
+def test_copies_have_the_place_of_what_they_are_copies_of_as_long_as_anybody_asks_for_them() -> None:
+    places = Remembered(Place, 1_000)
+    content, other = piece(1, 7), weakref.ref(places.of("file:///a", piece(1, 8), content="x"))
+    first = places.of("file:///a", piece(1, 7), content=content)
+    assert all(places.of("file:///a", piece(version, version % 3), content=content) is first for version in range(2, 9))
+    assert other() is None, "no newer checkpoint has it"
+    assert places.of("file:///b", piece(1, 7), content=content) is not first
+
+
 def test_the_places_that_were_asked_for_last_stay() -> None:
     places = Remembered(Place, 3)
     held = [places.of("file:///a", piece(1), n) for n in range(3)]

@@ -70,7 +70,7 @@ def test_it_is_what_the_ledger_says_whatever_has_happened_since(tmp_path: Path, 
             ledger.forget(sorted({*splits.iloc[: len(splits) // 5]}) or splits.iloc[0], last_copy=True, **HERE)
         elif what == 2:
             ledger.retry(source, max_quarantined=99, **HERE)
-        if n in (3, 9):
+        if n in (3, 6, 9, 12):
             ledger.checkpoint(spark=HERE["spark"])
 
 
@@ -145,7 +145,10 @@ def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: 
     assert gather(source, dest).deleted == 63, "it is there again"
 
 
-def test_a_new_checkpoint_has_the_stretches_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_new_checkpoint_has_the_stretches_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool) -> None:
+    if not copied:
+        monkeypatch.setattr(checkpoint, "_untouched", lambda *_: frozenset())
     source, dest, looked, within = tmp_path / "in", tmp_path / "out", list[str](), list[str]()
     write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
     gather(source, dest)
@@ -174,7 +177,7 @@ def test_a_new_checkpoint_has_the_stretches_of_the_one_before(tmp_path: Path, mo
         looked.clear()
         for _ in range(2):
             assert gather(source, dest).deleted == 63
-        assert looked, "there is another checkpoint"
+        assert bool(looked) == (n == 0 or not copied), "another checkpoint has other pieces, or copies of the same ones"
         assert any(looked) == (n == 0), "each path is looked at once"
 
 

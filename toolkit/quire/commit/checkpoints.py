@@ -38,7 +38,10 @@ MERGED = pa.schema([pa.field("name", pa.string(), False), pa.field("commit", pa.
 
 
 class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
-    """An object of a checkpoint: its bytes and rows; of `rows` also the paths at its ends, and how many are in quarantine, or held back."""
+    """An object of a checkpoint: its bytes and rows; of `rows` also the paths at its ends, and how many are in quarantine, or held back.
+
+    content    of one that was copied, the name under which it was written first; "": its own
+    """
 
     size: Natural
     rows: Natural
@@ -46,6 +49,7 @@ class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
     last: str = ""
     quarantined: Natural = 0
     held: Natural = 0
+    content: str = ""
 
 
 class KeyRun(msgspec.Struct, frozen=True, array_like=True):

@@ -120,6 +120,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
     )  # fmt: skip
 
 
+_OF_PIECE = ("rows", "first", "last", "quarantined", "held", "content")
 _LIVE = ("name", "size", "records", "number", "verb", "task", "directory", "first", "last")  # as `FILES` has them
 
 
@@ -253,7 +254,7 @@ def _merge(
         if source.segment in same and first <= source.first and (not end or source.last < end):
             copied = segments.whole(store, source.segment, source.rows)
             store.put(name, copied)
-            return {"size": len(copied), **{key: getattr(source, key) for key in ("rows", "first", "last", "quarantined", "held")}}
+            return {"size": len(copied), **{key: getattr(source, key) for key in _OF_PIECE}}
     last = end or max((s.last for s in folded.sources), default="")
     columns = [c for c in segments.PIECE.names if c != "commit"]
     rows = folded.rows(store, columns, first, last).select(segments.PIECE.names)

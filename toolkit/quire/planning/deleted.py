@@ -143,7 +143,7 @@ class ListedNames:
         return n, list(some[:most])
 
     def _memory(self, store: Store, source: Source, stretch: Stretch) -> stretches.Memory:
-        return stretches.MEMORY.of(store.url, source.segment, (stretch, *self._asked))
+        return stretches.MEMORY.of(store.url, source.segment, (stretch, *self._asked), source.content)
 
     @property
     def _asked(self) -> tuple[Hashable, ...]:

@@ -1,7 +1,8 @@
 """Stretches of the ledger: some 20,000 of its paths, as a piece of a checkpoint has them in a row group.
 
 A piece never changes, so what was found in a stretch is the same as long as nothing is listed there and no later commit says anything of
-it. A loop, whose old files have gone, looks through such a stretch once, and not again in each of its runs, nor after each checkpoint.
+it. A loop, whose old files have gone, looks through such a stretch once, and not again in each of its runs, nor after each checkpoint
+that has a copy of the piece.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from quire.storage import Store
 if TYPE_CHECKING:
     import numpy as np
 
+PIECES = 256  # of which a process remembers where their row groups begin
 HELD = 4_096  # stretches that a process remembers: 80 million paths, by some 5 KB each
 
 
@@ -84,7 +86,10 @@ def lasts(fold: Fold, source: Source) -> bool:
 def cut(store: Store, source: Source, first: str, last: str) -> list[Stretch]:
     """The stretches of a piece that have paths in [first, last]."""
     whole = Stretch(max(first, source.first), min(last, source.last) + "\0")  # the next string there is
-    return divided(whole, [path for path, _ in segments.steps(store, source.segment)])
+    steps = STEPS.of(store.url, source.segment, None, source.content)
+    if not steps:
+        steps[:] = segments.steps(store, source.segment)
+    return divided(whole, [path for path, _ in steps])
 
 
 def divided(stretch: Stretch, bounds: Iterable[str]) -> list[Stretch]:
@@ -110,6 +115,7 @@ class Alike:
     meant: tuple[int, tuple[str, ...]] | None = None
 
 
+STEPS = Remembered(list[tuple[str, int]], PIECES)
 MEMORY = Remembered(Memory, HELD)  # by a piece's stretch, and by what of it is asked
 # By what is asked, and by the paths: nearly all stretches of a new checkpoint are in the one before it, too.
 ALIKE = Remembered(Alike, HELD)
