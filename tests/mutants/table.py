@@ -372,6 +372,8 @@ MUTANTS = (
     m("a piece is copied though rows came into it", CHECKPOINT, "in (*folded.sources, *folded.said) if not s.piece]", "in folded.said]", first="tests/coverage/test_checkpoints.py"),
     m("a piece is copied though it is damaged", SEGMENTS, "        if (here := sum(", "        if False and (here := sum(", first="tests/coverage/test_checkpoints.py"),
     m("a short piece stays short for ever", CHECKPOINT, "if s.piece and s.rows >= PIECE_ROWS // 2)", "if s.piece)", first="tests/coverage/test_checkpoints.py"),
+    m("copies of a piece are looked through again", "planning/deleted.py", "(stretch, *self._asked), source.content)", "(stretch, *self._asked))", first="tests/planning/test_stretches.py"),
+    m("all pieces are taken for copies of one", FOLD, "content=p.content or name)", "content=names.checkpoint_piece(1, 'a' * 12, 'rows', 0))", first="tests/planning/test_stretches.py"),
     m("checkpoint_names_later_tip", CHECKPOINT, "        version=version, id=made,", "        version=Log(store).refresh().tip, id=made,", first="tests/coverage/test_checkpoints.py"),
     m("checkpoint_union", FOLD, "Source(log.base.version, name,", "Source(1 << 60, name,", first="tests/coverage/test_checkpoints.py"),
     m("a table keeps what its checkpoints stand for", "ledger/maintaining.py", "        elif merged := checkpoint.outdated(log, self.wanted.grace):\n", "        elif files and (merged := checkpoint.outdated(log, self.wanted.grace)):\n", first="tests/ledger/test_maintaining.py"),
