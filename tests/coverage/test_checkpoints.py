@@ -597,19 +597,36 @@ def test_short_pieces_become_one_though_nothing_has_touched_them() -> None:
     same(0)
 
 
-def test_a_piece_that_is_damaged_is_not_copied() -> None:
+@pytest.mark.parametrize("kind", ["rows", "history"])
+@pytest.mark.parametrize("damage", ["all of it", "some bytes within"])
+def test_a_piece_that_is_damaged_is_not_copied(kind: str, damage: str) -> None:
     _two_pieces()
+    assert covered() == PATHS, "the process has read it while it was whole"
     made = checkpoints.newest(store())
     assert made is not None
-    name = made.pieces("rows")[0][0]
+    name = made.pieces(kind)[0][0]
     good = store().get(name)
-    store().put(name, bytes(len(good)))
+    store().put(name, bytes(len(good)) if damage == "all of it" else good[:40] + bytes(40) + good[80:])
     commit(lambda job: [task(job, 0, rows(["memory://s/i"]))])
     with pytest.raises(QuireError, match=r"a piece of a checkpoint of the ledger, is damaged"):
         write()
     store().put(name, good)
     write()
     assert covered() == [*PATHS, "memory://s/i"]
+
+
+def test_pieces_that_do_not_say_their_checksum_are_written_anew() -> None:
+    _two_pieces()
+    made = checkpoints.newest(store())
+    assert made is not None
+    kinds = ("rows", "history")
+    older = {kind: tuple(msgspec.structs.replace(piece, checksum="") for piece in getattr(made, kind)) for kind in kinds}
+    store().put(made.head, encode(msgspec.structs.replace(made, **older)))
+    commit(lambda job: [task(job, 0, rows(["memory://s/i"]))])
+    after = write()
+    assert after is not None
+    assert all(piece.checksum for kind in kinds for piece in getattr(after, kind))
+    same(0)
 
 
 def test_a_writer_whose_segments_are_swept_meanwhile_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:

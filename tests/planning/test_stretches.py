@@ -11,6 +11,7 @@ import pytest
 
 from gathering import gather, write
 from quire import Ledger, LocalRunner
+from quire.commit import names
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import after
 from quire.planning import deleted, stretches
@@ -149,6 +150,7 @@ def test_a_stretch_is_read_once_and_its_files_are_counted_in_each_run(tmp_path: 
 def test_a_new_checkpoint_has_the_stretches_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool) -> None:
     if not copied:
         monkeypatch.setattr(checkpoint, "_untouched", lambda *_: frozenset())
+        monkeypatch.setattr(checkpoint, "digest", lambda _: names.new_id())
     source, dest, looked, within = tmp_path / "in", tmp_path / "out", list[str](), list[str]()
     write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
     gather(source, dest)

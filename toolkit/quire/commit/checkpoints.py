@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from quire.commit import names
 from quire.commit.archive import Archive
@@ -40,7 +41,7 @@ MERGED = pa.schema([pa.field("name", pa.string(), False), pa.field("commit", pa.
 class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
     """An object of a checkpoint: its bytes and rows; of `rows` also the paths at its ends, and how many are in quarantine, or held back.
 
-    content    of one that was copied, the name under which it was written first; "": its own
+    `checksum`: see `digest`; "": it does not say.
     """
 
     size: Natural
@@ -49,7 +50,7 @@ class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
     last: str = ""
     quarantined: Natural = 0
     held: Natural = 0
-    content: str = ""
+    checksum: str = ""
 
 
 class KeyRun(msgspec.Struct, frozen=True, array_like=True):
@@ -181,6 +182,20 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     if row["kind"] == "abort":
                         return outcome, 0
         return outcome, 0
+
+
+digest = xxhash.xxh3_64_hexdigest  # of a piece's bytes
+
+
+def intact(store: Store, piece: str, checksum: str) -> bytes:
+    """The bytes of a piece, which are those that its writer has put."""
+    try:
+        data = store.get(piece)
+        if digest(data) != checksum:
+            raise ValueError("it has other bytes than its head says")
+    except (NotFoundError, ValueError) as e:
+        raise damaged(store, piece, e) from e
+    return data
 
 
 def damaged(store: Store, piece: str, why: BaseException) -> FormatError:

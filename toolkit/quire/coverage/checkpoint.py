@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import archive, checkpoints, names, protocol, retire
-from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, KeyRun, Totals
+from quire.commit.checkpoints import FILES, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, KeyRun, Totals, digest, intact
 from quire.commit.entries import encode
 from quire.commit.exports import exports
 from quire.commit.history import HISTORY, history_row
@@ -120,7 +120,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
     )  # fmt: skip
 
 
-_OF_PIECE = ("rows", "first", "last", "quarantined", "held", "content")
+_OF_PIECE = ("rows", "first", "last", "quarantined", "held", "checksum")
 _LIVE = ("name", "size", "records", "number", "verb", "task", "directory", "first", "last")  # as `FILES` has them
 
 
@@ -135,10 +135,11 @@ def _history(log: Log, made: str, archived: int) -> Iterator[CheckpointPiece]:
     for i, piece in enumerate(base.history[:full] if base else ()):  # they can never change, but for what is archived since
         if archived >= (i + 1) * HISTORY_ROWS or not piece.rows:
             yield CheckpointPiece(0, 0)
-        elif base is not None and archived > max(base.archived, i * HISTORY_ROWS):
+        elif base is not None and (archived > max(base.archived, i * HISTORY_ROWS) or not piece.checksum):
             yield _put_history(log, made, i, archived, next(base.tables(log.store, "history", HISTORY, first=i)))
         elif base is not None:
-            log.store.put(names.checkpoint_piece(log.tip, made, "history", i), log.store.get(base.pieces("history", i)[0][0]))
+            copied = intact(log.store, base.pieces("history", i)[0][0], piece.checksum)
+            log.store.put(names.checkpoint_piece(log.tip, made, "history", i), copied)
             yield piece
     before = list(base.tables(log.store, "history", HISTORY, first=full)) if base else []
     recent = (history_row(number, entry) for number, entry in enumerate(log.since(log.merged), log.merged + 1))
@@ -180,7 +181,7 @@ def _put(store: Store, name: str, table: pa.Table) -> CheckpointPiece:
     pq.write_table(table, out, compression="zstd", row_group_size=segments.ROW_GROUP)
     data = out.getvalue().to_pybytes()
     store.put(name, data)
-    return CheckpointPiece(len(data), table.num_rows)
+    return CheckpointPiece(len(data), table.num_rows, checksum=digest(data))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ rows
@@ -207,7 +208,8 @@ def _untouched(store: Store, folded: Fold) -> frozenset[str]:
     touched.sort()
     begins = [first for first, _ in touched]
     furthest = list(itertools.accumulate((last for _, last in touched), max))
-    whole = (s for s in folded.sources if s.piece and s.rows >= PIECE_ROWS // 2)  # shorter ones are merged with their neighbours
+    # Shorter ones are merged with their neighbours, and those of which nobody could tell that they are damaged are read.
+    whole = (s for s in folded.sources if s.checksum and s.rows >= PIECE_ROWS // 2)
     return frozenset(s.segment for s in whole if not (n := bisect.bisect_right(begins, s.last)) or furthest[n - 1] < s.first)
 
 
@@ -252,7 +254,7 @@ def _merge(
     store, name = connect(url, options), names.checkpoint_piece(folded.version, made, "rows", number)
     for source in folded.sources:
         if source.segment in same and first <= source.first and (not end or source.last < end):
-            copied = segments.whole(store, source.segment, source.rows)
+            copied = intact(store, source.segment, source.checksum)
             store.put(name, copied)
             return {"size": len(copied), **{key: getattr(source, key) for key in _OF_PIECE}}
     last = end or max((s.last for s in folded.sources), default="")
@@ -268,7 +270,10 @@ def _merge(
         return {"size": 0, "rows": 0}
     store.put(name, data)
     quarantined, held = (pc.sum(pc.equal(rows.column("state"), state)).as_py() for state in ("quarantined", "held"))
-    return {"size": len(data), "rows": rows.num_rows, "first": writer.first, "last": writer.last, "quarantined": quarantined, "held": held}
+    return {
+        "size": len(data), "rows": rows.num_rows, "first": writer.first, "last": writer.last, "quarantined": quarantined, "held": held,
+        "checksum": digest(data),
+    }  # fmt: skip
 
 
 def _with_folders(rows: pa.Table, folders: dict[str, str]) -> pa.Table:

@@ -57,7 +57,12 @@ class Source:
     held: int = 0  # of last lines that were not taken
     rows: int = 0  # all of them
     piece: bool = False
-    content: str = ""  # of a piece: the same for all that are copies of one
+    checksum: str = ""  # of a piece (see `CheckpointPiece`)
+
+    @property
+    def content(self) -> str:
+        """Of a piece: the same for all that are copies of one."""
+        return f"{self.checksum}-{self.rows}" if self.checksum else self.segment
 
 
 @dataclass(frozen=True)
@@ -211,10 +216,7 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     sources, said, removed = list[Source](), list[Source](), dict[str, int]()
     if log.base:
         pieces = log.base.pieces("rows")
-        sources = [
-            Source(log.base.version, name, p.first, p.last, p.quarantined, p.held, p.rows, piece=True, content=p.content or name)
-            for name, p in pieces
-        ]
+        sources = [Source(log.base.version, name, p.first, p.last, p.quarantined, p.held, p.rows, True, p.checksum) for name, p in pieces]
     uncovered = defaultdict[str, list[tuple[int, Uncover]]](list)
     for number, commit in log.recent(version):
         for task in log.in_effect(commit, version, reader=reader):

@@ -309,17 +309,6 @@ def steps(store: Store, name: str) -> list[tuple[str, int]]:
     return found
 
 
-def whole(store: Store, name: str, rows: int) -> bytes:
-    """The bytes of a piece, which has so many rows."""
-    try:
-        data = store.get(name)
-        if (here := sum(group.num_rows for group in OwnParquet(data, PIECE, LATER).groups)) != rows:
-            raise ValueError(f"it has {here} rows")
-    except (NotFoundError, *DAMAGED) as e:
-        raise _damaged(store, name, "", e) from e
-    return data
-
-
 def is_record(rows: pa.Table) -> pa.ChunkedArray:
     """Which rows stand for one quarantined record (columns state, records)."""
     return pc.and_(pc.equal(rows.column("state"), "quarantined"), pc.equal(pc.fill_null(rows.column("records"), 0), 1))
