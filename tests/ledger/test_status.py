@@ -288,6 +288,38 @@ def test_an_export_that_lags_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         gather(source, tmp_path / "out", transform="raw", format="parquet", exports="delta")
         found = quire.status(tmp_path / "out")
     assert (kinds(found), found.exports_behind) == (["exports behind"], ("delta",))
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("hours", [0, 1])
+def test_an_export_that_lags_behind_a_loop_is_said(hours: int, merged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last commit is always young; the first one that the export lacks is not."""
+    source, how = write(tmp_path / "in", documents(3)), {"transform": "raw", "format": "parquet", "exports": "delta"}
+    for i, age in enumerate((24, hours, 0)):
+        with monkeypatch.context() as patched:
+            long_ago(patched, age / 24)
+            gather(write(source, {f"{i}.txt": b"x\n"}), tmp_path / "out", **how)
+        monkeypatch.setattr("quire.engine.exports.step.export", lambda *_: None)
+    if merged:
+        Ledger(tmp_path / "out").checkpoint(spark=LocalRunner())
+    found = quire.status(tmp_path / "out")
+    assert (kinds(found), found.exports_behind) == (["exports behind"] * hours, ("delta",))
+
+
+def test_superseded_files_that_no_export_needs_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long_ago(monkeypatch, 1)
+    for i in range(3):
+        gather(write(tmp_path / "in", {f"{i}.txt": b"x\n"}), tmp_path / "out", transform="raw", format="parquet", exports="delta")
+    with monkeypatch.context() as patched:
+        patched.setattr(protocol, "retire", lambda *_, **__: None)  # its call dies between the export and that
+        Ledger(tmp_path / "out").compact(**HERE)
+        found = quire.status(tmp_path / "out")
+    assert (kinds(found), found.superseded) == (["superseded files"], 3)
+    with monkeypatch.context() as patched:
+        patched.setattr("quire.engine.exports.step.export", lambda *_: None)
+        gather(write(tmp_path / "in", {"9.txt": b"x\n"}), tmp_path / "out", transform="raw", format="parquet", exports="delta")
+        Ledger(tmp_path / "out").compact(**HERE)
+        assert "superseded files" not in kinds(quire.status(tmp_path / "out")), "the export needs them"
     quire.recover(tmp_path / "out")
     assert quire.status(tmp_path / "out").ok
 

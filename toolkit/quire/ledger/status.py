@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire import display
 from quire.arguments import format_size, seconds, whole
-from quire.commit import names
+from quire.commit import names, retire
 from quire.commit.archive import BLOCK
-from quire.commit.entries import OFFSETS, Pin
+from quire.commit.entries import OFFSETS, Commit, Foreign, Pin
 from quire.commit.exports import needed
 from quire.commit.log import Log
 from quire.coverage.checkpoint import ENTRIES
@@ -288,17 +289,17 @@ def _look(
         table=table is not None, **_given_up(ledger, attempts), **_sizes(ledger, table), **_last(log), **waits,
     )  # fmt: skip
     here = shlex.quote(hide(seen.dest).removeprefix("file://"))
-    found_wrong = (*_readers(seen, here), *_input(seen, here, most), *_jobs(seen, here), *_upkeep(seen, here, log, table))
+    found_wrong = (*_readers(seen, here, log), *_input(seen, here, most), *_jobs(seen, here), *_upkeep(seen, here, log, table))
     return replace(seen, findings=tuple(sorted(found_wrong, key=lambda each: KINDS.index(each.kind))))
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is wrong
-def _readers(seen: Status, here: str) -> Iterator[Finding]:
+def _readers(seen: Status, here: str, log: Log) -> Iterator[Finding]:
     """Commits and exports that readers do not see as they are."""
     if seen.unpublished and _past(seen.unpublished_age, PUBLISHING):
         what = f"{_many(seen.unpublished, 'commit')} not published{_since(seen.unpublished_age)}: readers do not see all of it"
         yield Finding("unpublished commits", what, f"Call the run again, or: quire recover {here}", seen.unpublished)
-    if seen.exports_behind and _past(seen.last_commit_age, PUBLISHING):
+    if seen.exports_behind and _past(_lagging_for(log), PUBLISHING):
         what = f"readers of {', '.join(seen.exports_behind)} see an older version"
         yield Finding("exports behind", what, f"Bring it on: quire recover {here}", len(seen.exports_behind), names=seen.exports_behind)
 
@@ -364,7 +365,7 @@ def _upkeep(seen: Status, here: str, log: Log, table: Table | None) -> Iterator[
         if _past(age, UNARCHIVED):
             what = f"{own:,} entries of the log are objects of their own, the oldest{_since(age)}"
             yield Finding("upkeep", what, f"Archive them, and do what else is due: quire maintain {here}", own)
-    if seen.superseded and _past(seen.last_commit_age, PUBLISHING) and not needed(log):
+    if seen.superseded and _past(seen.last_commit_age, PUBLISHING) and _can_leave(log):
         what = f"{seen.superseded:,} superseded data files are in the directory: whoever lists it counts their rows twice"
         yield Finding("superseded files", what, f"Take them out: quire recover {here}", seen.superseded)
 
@@ -413,6 +414,30 @@ def _given_up(ledger: Looks, attempts: int) -> dict[str, Any]:
         often = tries.filter(pc.greater_equal(tries, attempts))
         count, most = count + len(often), max(most, pc.max(often).as_py() or 0)
     return {"given_up": count, "tries": most}
+
+
+def _lagging_for(log: Log) -> float | None:
+    """For how long an export has not offered what was committed after its version; None: nothing was."""
+    now = datetime.now(UTC)
+    found = ((_age(one.time, now), _age(_committed_after(log, one.version or 0), now)) for one in exports.behind(log))
+    return _oldest(min(since, behind) for since, behind in found if since is not None and behind is not None)
+
+
+def _committed_after(log: Log, version: int) -> str:
+    """The time of the first commit after a version, or of what other programs have written into a table; "" where there is none."""
+    if log.base and version < log.merged:
+        for table in log.base.history_rows(log.archive, ["version", "kind", "time"], version):
+            written = pc.is_in(table.column("kind"), pa.array(["commit", "foreign"]))
+            later = table.filter(pc.and_(written, pc.greater(table.column("version"), version))).sort_by("version")
+            if later.num_rows:
+                return str(later.column("time")[0].as_py())
+    recent = log.since(max(version, log.merged))
+    return next((entry.time for entry in recent if isinstance(entry, Commit | Foreign)), "")
+
+
+def _can_leave(log: Log) -> bool:
+    """Whether superseded files are in the directory that neither a pin nor an export needs."""
+    return any(retire.superseding(log, log.settled_version(min([log.tip, *needed(log)]))))
 
 
 def _pinned_for(log: Log, now: datetime) -> float | None:
