@@ -15,7 +15,7 @@ from test_retire import STEPS, History
 import quire
 from gathering import gather, refused, write
 from quire import Ledger, LocalRunner
-from quire.engine.exports import symlinks
+from quire.engine.exports import step, symlinks
 from quire.engine.exports.pointer import point
 from quire.errors import RefusedError, StorageError, UsageError
 from quire.storage import Store, connect
@@ -154,6 +154,26 @@ def test_an_export_that_cannot_be_written_lags(tmp_path: Path, monkeypatch: pyte
         assert lines(dest) == ["a", "b"], "what it names is there"
     assert "behind" not in gather(tmp_path / "in", dest, **LINES).exports[0]
     assert lines(dest) == ["b", "new"]
+
+
+def test_files_that_came_and_went_while_it_lagged_stand_in_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver has died between the manifests and the log's entry."""
+    source, dest, how = tmp_path / "in", tmp_path / "out", LINES | {"layout": "directories"}
+    gather(write(source, {"k=1/f": b"1\n"}), dest, **how)
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "Export", dies)
+        with pytest.raises(KeyboardInterrupt):
+            gather(write(source, {"k=2/f": b"2\n"}), dest, **how)
+        assert lines(dest) == ["1", "2"]
+        patch.setattr(step, "export", lambda *_: None)
+        Ledger(dest).forget(source / "k=2/f", spark=LOCAL, progress=False)
+    (source / "k=2/f").unlink()
+    gather(write(source, {"k=3/f": b"3\n"}), dest, **how)
+    assert lines(dest) == ["1", "3"]
+
+
+def dies(**_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_options_of_others_are_refused(tmp_path: Path) -> None:

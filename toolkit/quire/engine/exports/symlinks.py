@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from quire.commit.closers import offering
 from quire.commit.entries import Export
@@ -52,11 +52,19 @@ def bring(
 ) -> tuple[int, int]:  # fmt: skip
     """Let the manifests name the data files of a settled version, or of a later one; returns it, twice."""
     offer = _Offer(log, _where(log.store, one.options), version, watch)
-    changed = offered.between(log, one.version, version, dict) if one.version and not offering(log.store) else None
-    folders = {offer.folder(name) for name in (*changed.added, *changed.gone)} if changed else {*offer.texts, *_written(log.store)}
+    changed = {*_changed(log, one.version, version)} if one.version and not offering(log.store) else ()
+    folders = {offer.folder(name) for name in changed} or {*offer.texts, *_written(log.store)}
     for folder in sorted(folders):
         point(log.store, _name(folder), lambda folder=folder: offer.newest(folder))  # type: ignore[misc]
     return version, version
+
+
+def _changed(log: Log, since: int, until: int) -> Iterator[str]:
+    """The data files that came or went. One that did both may stand in a manifest: whoever has written that died before the log said so."""
+    for _, commit in log.commits(since, until):
+        for task in log.in_effect(commit, until, reader=True):
+            yield from (file.name for file in task.data_files)
+            yield from task.coverage.removes
 
 
 class _Offer:
