@@ -314,6 +314,20 @@ def test_a_job_that_fails_ends_no_other_and_is_told_at_once_and_at_the_end(tmp_p
     assert one.code() == 2, "as of the call that was refused"
 
 
+def test_a_source_that_is_not_there_yet_is_a_matter_of_its_job(run: Run, tmp_path: Path, process: Any) -> None:
+    late = table("late", call="consolidate", source=tmp_path / "late", dest=tmp_path / "out-late", every="50 ms", restart="1 s")
+    one = process(late, gathers(tmp_path, "a"))
+    one.until(lambda: one.gathered("a"))
+    one.until(lambda: "late: error: the source file://" in one.said)
+    one.send(signal.SIGHUP)
+    one.until(lambda: "was read again" in one.said)
+    one_line(run("run", "--check", one.file), 2, f"{one.file}: job 'late', key 'source': ", "does not exist")
+    write(tmp_path / "late", documents(6))
+    one.until(lambda: one.gathered("late"))
+    one.send(signal.SIGTERM)
+    assert one.code() == 0
+
+
 def test_a_failed_job_begins_again_with_backoff_where_it_says_so(tmp_path: Path, process: Any) -> None:
     write(tmp_path / "out-wrong", {"theirs.txt": b"somebody's"})
     one = process(gathers(tmp_path, "wrong", restart="1 s"))
@@ -382,6 +396,11 @@ WRONG = {
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nprogress = true": ("key 'progress'", "not known"),
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nrestart = 'often'": ("key 'restart'",),
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nmax_runs = 3": ("key 'max_runs'",),
+    "call = 'consolidate'\nsource = '.'\ndest = '/out'\ndecompress = 'zipp'": ("key 'decompress'", "unknown decompress 'zipp'"),
+    "call = 'consolidate'\nsource = '.'\ndest = '/out'\ninclude = [3]": ("key 'include'", "takes globs"),
+    "call = 'consolidate'\nsource = 's3://lake/in'\ndest = '/out'\nsource_options = {endpoint_ur = '1'}": ("key 'source_options'",),
+    "call = 'consolidate'\nsource = '.'\ndest = 's3://lake/out'\ndest_options = {endpoint_ur = '1'}": ("key 'dest_options'",),
+    "call = 'load'\nsource = 'kafka://h/t'\ndest = 's3://lake/out'\nstorage_options = {endpoint_ur = '1'}": ("key 'storage_options'",),
 }  # fmt: skip
 
 

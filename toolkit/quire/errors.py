@@ -80,10 +80,11 @@ class QuireError(_OneLine, Exception):
 
 
 class UsageError(QuireError, ValueError):
-    """A wrong argument: nothing was read or written. `argument` names it where that is known."""
+    """A wrong argument: nothing was read or written. `argument` names it where that is known, `option` the option of a store."""
 
     exit_code = 2
     argument: str | None = None
+    option: str | None = None
 
 
 class RefusedError(UsageError):

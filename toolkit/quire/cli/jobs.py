@@ -22,6 +22,7 @@ from quire.load import check as check_load
 from quire.process import check as check_process
 from quire.sniff import settled
 from quire.sources import transforms
+from quire.sources.files import MissingError
 from quire.storage.profiles import referred
 from quire.table.into import into
 
@@ -61,13 +62,17 @@ CALLS = {
 
 @dataclass(frozen=True)
 class Job:
-    """One loop: a verb and its keywords. `key` differs where another job has its name."""
+    """One loop: a verb and its keywords. `key` differs where another job has its name.
+
+    `missing`: why its source is not there now, in one line; "": it is.
+    """
 
     name: str
     call: str
     settings: Mapping[str, Any] = field(repr=False)
     restart: float | None  # seconds of the longest pause before it begins again after an error; None: it does not
     key: str = field(repr=False)
+    missing: str = ""
 
     def run(self, **ours: Any) -> quire.Report:
         """Run it, with what the process gives: `spark`, `progress` and `stop`."""
@@ -83,7 +88,10 @@ class Jobs:
 
 
 def read(file: Path) -> Jobs:
-    """The jobs of a file, checked without running. Raises UsageError in one line."""
+    """The jobs of a file, checked without running. Raises UsageError in one line.
+
+    A source that is not there is not a mistake of the file's: a disk may come later, and the other jobs have theirs.
+    """
     shown = str(file)
     try:
         found = tomllib.loads(file.read_text("utf-8"))
@@ -126,7 +134,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _job(file: str, folder: Path, name: str, given: Any) -> Job:
-    key = ""
+    key = missing = ""
     try:
         given, key = dict(_table(given, f"jobs.{name}")), "call"
         call = CALLS[choose(given.pop("call", None), CALLS, "call")]
@@ -156,11 +164,25 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
         key = "source"
         given[key] = _sources(given[key])
         key = ""
-        _check(call, given)
+        try:
+            _check(call, given)
+        except MissingError as e:
+            missing = _said(file, name, "source", e)
     except UsageError as e:
-        at = e.argument if isinstance(given, dict) and e.argument in given else key
-        raise UsageError(f"{file}: job {name!r}, {f'key {at!r}: ' if at else ''}{e}") from e
-    return Job(name, which, given, restart, json.dumps([written, functions]))
+        raise UsageError(_said(file, name, _key(e, given, key), e)) from e
+    return Job(name, which, given, restart, json.dumps([written, functions]), missing)
+
+
+def _said(file: str, name: str, key: str, e: UsageError) -> str:
+    return f"{file}: job {name!r}, {f'key {key!r}: ' if key else ''}{e}"
+
+
+def _key(e: UsageError, given: Any, key: str) -> str:
+    """The key that a mistake is about: one of the job's, as far as it is known, else `key`."""
+    if not isinstance(given, dict):
+        return key
+    of_option = (name for name in OPTIONS if e.option is not None and isinstance(given.get(name), Mapping) and e.option in given[name])
+    return next(of_option, e.argument if e.argument is not None and e.argument in given else key)
 
 
 def _content(function: str) -> list[str]:

@@ -24,7 +24,7 @@ import click
 import quire
 from quire.cli.jobs import Job, Jobs, listed, read
 from quire.cli.show import AS_JSON, QUIET, show, spark_of
-from quire.errors import Interrupted, QuireError, printable, scrub
+from quire.errors import Interrupted, QuireError, UsageError, printable, scrub
 from quire.progress import Listener, ProgressEvent
 from quire.storage import Patience
 
@@ -245,6 +245,8 @@ def run(file: Path, check: bool, as_json: bool, quiet: bool) -> None:
 def _run(file: Path, check: bool, as_json: bool, quiet: bool, heard: Heard) -> None:
     jobs = read(file)
     if check:
+        if missing := next((job.missing for job in jobs.jobs.values() if job.missing), ""):
+            raise UsageError(missing)
         if as_json:
             show({"jobs": {job.name: job.call for job in jobs.jobs.values()}}, True)
         else:

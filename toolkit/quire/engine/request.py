@@ -341,9 +341,9 @@ def build(
     check_options(storage_options, source_options, dest_options)
     partitions = partition_columns is not None and _partitions(partition_columns, kind, laid_out, layout, header)
     directories = PartitionBy() if partition_by is None else _by(partition_by, kind, laid_out, layout, of_splits=of_splits)
+    how = compression_mode(decompress, text_of or kind)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
-        how = compression_mode(decompress, text_of or kind)
         as_asked = functools.partial(
             dataclasses.replace, identity=change_detection, links=follow_links, decompress=how, archives=archives
         )  # fmt: skip

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from itertools import islice, takewhile
 from typing import Any, cast
 
-from quire.errors import RefusedError, StorageError, UsageError, encodable, quoted, scrub
+from quire.errors import RefusedError, StorageError, UsageError, about, encodable, quoted, scrub
 from quire.sources.identity import ByContent
 from quire.storage import (
     Content,
@@ -177,10 +177,11 @@ def _anywhere(pattern: str) -> str:
 def patterns(given: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
     """`include=` and `exclude=` as a tuple of globs."""
     found = tuple(given or ()) if isinstance(given, Iterable) and not isinstance(given, str) else () if given is None else (given,)
-    for pattern in found:
-        if not isinstance(pattern, str) or not pattern:
-            raise UsageError(f"{what} takes globs such as '*.xml' or 'dt=*/*.json', not {quoted(pattern)}")
-        _compiled(pattern, what)
+    with about(what):
+        for pattern in found:
+            if not isinstance(pattern, str) or not pattern:
+                raise UsageError(f"{what} takes globs such as '*.xml' or 'dt=*/*.json', not {quoted(pattern)}")
+            _compiled(pattern, what)
     return found
 
 
@@ -191,6 +192,10 @@ def _compiled(pattern: str, what: str) -> None:
         re.compile(_glob(pattern))
     except (re.error, ValueError) as e:
         raise UsageError(f"{what}: {scrub(pattern)!r} is not a glob: {e}. Write for example '*.xml' or 'dt=*/*.json'.") from e
+
+
+class MissingError(UsageError):
+    """A source that is not there: its name is a slip, or its disk is not mounted yet."""
 
 
 def roots(source: object, options: Options = None, *, waits: bool = False) -> list[Root]:
@@ -274,7 +279,7 @@ def _root(item: object, options: Options, *, waits: bool) -> Root:
         if scheme == "memory" or (waits and scheme not in _FOLDERS):
             return root  # an empty place and none are the same there
         empty = "" if scheme in _FOLDERS else ", or holds nothing, which is the same in this store"
-        raise UsageError(f"the source {root.url} does not exist{empty}. {_near(root.url, options)}")
+        raise MissingError(f"the source {root.url} does not exist{empty}. {_near(root.url, options)}")
     return root
 
 

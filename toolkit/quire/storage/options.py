@@ -22,7 +22,11 @@ def spelled(given: Iterable[str], names: Iterable[str], of: str) -> None:
     names = tuple(names)
     for name in given:
         if name not in names and difflib.get_close_matches(str(name), names, n=1, cutoff=NEAR):
-            choose(name, names, f"option of {of}")
+            try:
+                choose(name, names, f"option of {of}")
+            except UsageError as e:
+                e.option = name
+                raise
 
 
 def names(said: str, path: str) -> list[str]:
