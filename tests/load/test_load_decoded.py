@@ -213,6 +213,23 @@ def test_columns_of_newer_schemas_are_added_where_the_call_says_so(kafka: Mock, 
     ]  # fmt: skip
 
 
+def test_fractions_of_a_newer_schema_that_tell_no_records_apart_are_quarantined_alone(
+    kafka: Mock, schemas: Schemas, tmp_path: Path
+) -> None:
+    """The column would become a double, and refused the whole load."""
+    old, new = ({"type": "record", "name": "O", "fields": [{"name": "id", "type": kind}]} for kind in ("int", "double"))
+    how: dict[str, Any] = {"decode": "avro", "registry": schemas.url, "schema_evolution": "add", "deduplicate": "id", "within": "1 day"}
+    one = schemas.add(old)
+    name = topic(kafka, 1, [framed(one, avro(old, {"id": i})) for i in (1, 2)])
+    load(kafka, name, tmp_path / "out", **how)
+    two = schemas.add(new)
+    kafka.produce(name, [framed(two, avro(new, {"id": i})) for i in (2.0, 2.5, 3.0)] + [framed(one, avro(old, {"id": i})) for i in (3, 4)])
+    report = load(kafka, name, tmp_path / "out", **how)
+    assert (report.records, report.duplicates) == (2, 2)
+    assert reasons(tmp_path / "out").keys() == {3}
+    assert sorted(rows(tmp_path / "out").column("id").to_pylist()) == [1, 2, 3, 4]
+
+
 def test_avro_in_a_reader_s_schema_has_its_defaults(kafka: Mock, schemas: Schemas, tmp_path: Path) -> None:
     one = schemas.add(V1)
     name = topic(kafka, 1, [framed(one, avro(V1, {"id": 2, "name": None}))])

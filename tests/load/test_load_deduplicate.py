@@ -817,3 +817,15 @@ def test_keys_that_a_process_holds_are_read_with_the_store_of_the_task_that_asks
         assert known_keys.held(second, window).objects[0].store is second
     finally:
         known_keys._HELD.clear()
+
+
+def test_a_long_number_beside_a_fraction_is_known(kafka: Mock, tmp_path: Path) -> None:
+    """Columns that grow are those of each batch: there a fraction would make it another number."""
+    long, dest = 2**53 + 1, tmp_path / "out"
+    how = {"decode": "json", "schema_evolution": "add", "deduplicate": "id"}
+    name = topic(kafka, 1, [Record(json.dumps({"id": i}).encode(), timestamp=NOON) for i in (1, 2, long)])
+    only(kafka, name, dest, **how)
+    kafka.produce(name, [Record(json.dumps({"id": i}).encode(), timestamp=NOON) for i in (2, 2.5, long, long + 2, 3.0)])
+    report = only(kafka, name, dest, **how)
+    assert (report.duplicates, report.quarantined_count) == (2, 1)
+    assert sorted(row["id"] for row in kept(dest)) == [1, 2, 3, long, long + 2]

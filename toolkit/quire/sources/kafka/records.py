@@ -18,12 +18,13 @@ from quire.coverage.keys import Window
 from quire.errors import UsageError
 from quire.sources import partition_by
 from quire.sources.decoders import Decoder
+from quire.sources.kafka.deduplicate import check_column
 from quire.sources.kafka.rows import as_batch, fitted
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import MORE, fit, nullable
 from quire.sources.transforms.content import BadContent, told_apart
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
-from quire.sources.transforms.widening import DiffersError, in_columns
+from quire.sources.transforms.widening import DiffersError, in_columns, rounded
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 # Leaves out rows of records that are known: (rows, the records, of each row the number of its record) → those that stay.
@@ -111,6 +112,7 @@ class Loading:
         there = self.growing.schema or (None if self.schema is None else nullable(self.schema))
         made = fit(as_batch(fitted(rows, self.schema, self.evolves)), there, self.evolves)
         self._check_folders(made)
+        self._check_told(made)
         if self.evolves:
             self.growing.schema = made.schema
         return made
@@ -131,6 +133,14 @@ class Loading:
         """Refuse rows whose values name no directory."""
         if self.by in rows.schema.names and (why := partition_by.unfit(self.by, rows.column(self.by))):
             raise WrongTypeError(why)
+
+    def _check_told(self, rows: pa.RecordBatch) -> None:
+        """Refuse rows with values that tell no records apart."""
+        if self.distinct is not None and self.deduplicate is not None and self.deduplicate.column in rows.schema.names:
+            try:
+                check_column(self.deduplicate.column, rows.schema)
+            except UsageError as e:
+                raise WrongTypeError(str(e)) from None
 
     def _readable(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> pa.RecordBatch:
         """The records without those whose headers the client cannot give, or whose time is none, where it would be written or given on."""
@@ -169,6 +179,11 @@ class Loading:
     def _decoded(self, decoder: Decoder, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[pa.RecordBatch]:
         """A decoder tells itself which records are wrong; a registry that is of no use now ends the attempt."""
         made = decoder.decoded(records)
+        if self.evolves and records.num_rows > 1 and made.rows is not None and self._mixed(as_batch(made.rows)):
+            half = records.num_rows // 2
+            for some in (records.slice(0, half), records.slice(half)):
+                yield from self._decoded(decoder, some, quarantined)
+            return
         quarantined += [_quarantined(records, i, why) for i, why in made.wrong]
         rows = made.rows
         if rows is None:
@@ -182,6 +197,11 @@ class Loading:
                 quarantined.append(_quarantined(records, made.places[first], found.reason))
             else:
                 yield found if self.distinct is None else self.distinct(found, records, made.places[first : first + found.num_rows])
+
+    def _mixed(self, rows: pa.RecordBatch) -> bool:
+        """Whether whole numbers have become fractions as they were decoded beside such, and may be others now."""
+        there = self.growing.schema or self.schema or pa.schema([])
+        return any(rounded(rows.column(f.name), f.type) for f in there if f.name in rows.schema.names)
 
     # ------------------------------------------------------------------------------------------------------------------- lines
     def _lines(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[FolderOutput]:

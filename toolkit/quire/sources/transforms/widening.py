@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from quire.sources.transforms.functions import WrongTypeError
 
+_EXACT = 1 << 53  # from there on a fraction stands for several whole numbers
 _BITS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
@@ -114,6 +115,19 @@ def as_wider(column: pa.ChunkedArray | pa.Array, kind: pa.DataType, wanted: pa.D
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return filled(column if column.type == kind else column.cast(kind), wanted)
+
+
+def rounded(column: pa.Array, kind: pa.DataType) -> bool:
+    """Whether a column of whole numbers would get fractions that may have been other whole numbers, before they were read beside others."""
+    of = pa.types
+    if of.is_struct(kind) and of.is_struct(column.type):
+        theirs = {column.type.field(i).name: child for i, child in enumerate(column.flatten())}
+        return any(rounded(theirs[f.name], f.type) for f in map(kind.field, range(kind.num_fields)) if f.name in theirs)
+    if of.is_list(kind) and of.is_list(column.type):
+        return rounded(column.flatten(), kind.value_type)
+    if of.is_map(kind) and of.is_map(column.type):
+        return rounded(column.items, kind.item_type)
+    return of.is_integer(kind) and of.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) >= _EXACT
 
 
 def in_columns(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
