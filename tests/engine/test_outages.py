@@ -165,6 +165,19 @@ def test_a_loop_ends_where_an_outage_lasts_longer_than_it_allows(tmp_path: Path,
     assert len(check(source, tmp_path / "out").done) == 9
 
 
+def test_no_outage_is_shorter_than_nothing_where_the_clock_is_set_back_in_it(tmp_path: Path, clock: Clock) -> None:
+    source, stop = write(tmp_path / "in", documents(9)), threading.Event()
+    runs = Runs(lambda run: clock.away.append((0, clock.now + DAY)) if run == 2 else None)
+
+    def back() -> None:
+        clock.now -= 9 * HOUR
+        stop.set()
+
+    clock.act[MIDDAY + HOUR] = back
+    report = loop(source, f"late://{tmp_path}/out", max_runs=None, progress=runs, stop=stop)
+    assert [gap.seconds for gap in report.gaps] == [0.0]
+
+
 @pytest.mark.parametrize(
     ("settings", "waits"), [({}, False), ({"outage": "1 h"}, True), ({"outage": "0 s"}, False), ({"every": None, "max_runs": None}, False),
                             ({"every": None, "max_runs": None, "outage": "1 h"}, True)],

@@ -102,16 +102,20 @@ class Outages:
         """A run has gone well that began at `tried`."""
         if not self._why:
             return
-        gap = Gap(_utc(self._began), max(0.0, round(tried - self._began, 3)), self._why)
+        gap = self._gap(tried)
         self._gaps.append(gap)
         self._count, self._why = self._count + 1, ""
         self._bars.say(f"{_utc(clock())} UTC: {self._dest} goes on, after {gap}", always=True)
+
+    def _gap(self, until: float) -> Gap:
+        """The outage under way; the clock may have been set back in it."""
+        return Gap(_utc(self._began), max(0.0, round(until - self._began, 3)), self._why)
 
     def noted(self, report: R) -> R:
         """The report, with the gaps so far; one that is not over has lasted until now."""
         if not self._count and not self._why:
             return report
-        last = [Gap(_utc(self._began), round(clock() - self._began, 3), self._why)] if self._why else []
+        last = [self._gap(clock())] if self._why else []
         return replace(report, gaps=(*self._gaps, *last)[-KEPT:], gap_count=self._count + len(last))
 
 
