@@ -179,7 +179,8 @@ class Loading:
     def _decoded(self, decoder: Decoder, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[pa.RecordBatch]:
         """A decoder tells itself which records are wrong; a registry that is of no use now ends the attempt."""
         made = decoder.decoded(records)
-        if self.evolves and records.num_rows > 1 and made.rows is not None and self._mixed(as_batch(made.rows)):
+        shows = self.evolves and decoder.registry is None and records.num_rows > 1  # else a record's own schema says its columns
+        if shows and made.rows is not None and self._mixed(as_batch(made.rows)):
             half = records.num_rows // 2
             for some in (records.slice(0, half), records.slice(half)):
                 yield from self._decoded(decoder, some, quarantined)
