@@ -61,7 +61,7 @@ class Source:
 
     @property
     def content(self) -> str:
-        """Of a piece: the same for all that are copies of one."""
+        """The same for all pieces that are copies of one."""
         return f"{self.checksum}-{self.rows}" if self.checksum else self.segment
 
 
