@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -311,16 +312,18 @@ def store_at(kind: str, origin: str) -> Store:
     return bare(url, options)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 7])
 @pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
-def test_a_listing_that_gives_the_same_page_again_and_again_ends(kind: str) -> None:
+def test_a_listing_that_turns_in_a_circle_ends(kind: str, length: int) -> None:
     """It would go on for ever, and give each name as often."""
-    of_s3 = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></ListBucketResult>"
-    of_azure = "<EnumerationResults><Blobs/><NextMarker>x</NextMarker></EnumerationResults>"
-    body = {"s3": of_s3, "gcs": '{"nextPageToken": "x"}', "azure": of_azure}[kind].encode()
+    of_s3 = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>"
+    of_azure = "<EnumerationResults><Blobs/><NextMarker>{}</NextMarker></EnumerationResults>"
+    body, pages = {"s3": of_s3, "gcs": '{{"nextPageToken": "{}"}}', "azure": of_azure}[kind], count()
 
     def talk(sock: socket.socket, _: int) -> None:
         while target(sock):
-            says(sock, body)
+            at = next(pages)
+            says(sock, body.format(f"t{at if at < 5 else 5 + (at - 5) % length}").encode() if at < 1000 else b"")  # some are on no circle
 
     with serving(talk) as (origin, _), pytest.raises(StorageError, match="the same page again and again"):
         list(store_at(kind, origin).walk())
@@ -360,6 +363,19 @@ def test_an_answer_that_describes_no_object_is_one_line(kind: str) -> None:
 def test_a_time_that_nobody_can_read_is_not_known() -> None:
     times = ("2026-11-21T10:00:00Z", "", "Sat, 21 Növ 2026 19:58:32 GMT", "Sat, 21 Nov 2026 19 GMT", "Sat, 21 Nov 2026 19:58:32 GMT")
     assert [moment(text) for text in times] == [0, 0, 0, 0, 1_795_291_112_000_000_000]
+
+
+def test_a_list_of_uploads_that_turns_in_a_circle_ends() -> None:
+    body = "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>{}</ListMultipartUploadsResult>"
+    pages = count()
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while target(sock):
+            further = f"<NextKeyMarker>in/k{next(pages) % 2}</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
+            says(sock, body.format(further).encode())
+
+    with serving(talk) as (origin, _), pytest.raises(StorageError, match="the same page again and again"):
+        list(islice(store_at("s3", origin).pending(), 1000))
 
 
 @pytest.mark.parametrize("further", ["", "<NextKeyMarker>in/k</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"])

@@ -66,10 +66,24 @@ class Asking:
             wire.close()
 
 
-def onward(what: str, here: str, token: str) -> None:
-    """Refuse a page that says of the next one that it begins `here`, where it began itself: such a listing has no end."""
-    if token and token == here:
-        raise StorageError(f"{what}: the service gives the same page again and again. Look at the service, and the proxy between.")
+class Onward:
+    """The way of a listing, which refuses one that turns in a circle: it has no end.
+
+    A single place of it is kept, in its stead another one after twice as many pages: so each circle, however long, comes by one.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._place, self._pages = what, "", 0
+
+    def to(self, token: str) -> None:
+        """A page says that the next one begins here (empty: that there is none)."""
+        if token and token == self._place:
+            raise StorageError(
+                f"{self._what}: the service gives the same page again and again. Look at the service, and the proxy between."
+            )
+        self._pages += 1
+        if not self._pages & (self._pages - 1):
+            self._place = token
 
 
 def _close(idle: deque[tuple[int, float, Wire]]) -> None:

@@ -19,7 +19,7 @@ from lxml import etree
 
 from quire.errors import StorageError
 from quire.storage import pages
-from quire.storage.asking import MOST, Asked, Asking, Line, Steps, onward
+from quire.storage.asking import MOST, Asked, Asking, Line, Onward, Steps
 from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.base import Entry, Files, instant
@@ -199,6 +199,8 @@ class BlobRest:
             if lean and page.unsure:
                 lean, query = False, {**query, "include": "metadata"}
                 page = self._parsed(what, ask()().body, parse)
+            way = Onward(what)
+            way.to(page.marker)
             yield page
             here, coming = page.marker, ask(page.marker) if page.marker else None
             while coming is not None:
@@ -210,7 +212,7 @@ class BlobRest:
                 if lean and page.unsure:
                     lean, query, marker = False, {**query, "include": "metadata"}, ""
                     page = self._parsed(what, again(ask(here)).body, parse)
-                onward(what, here, page.marker)
+                way.to(page.marker)
                 if page.marker != marker:
                     coming = ask(page.marker) if page.marker else None
                 here = page.marker

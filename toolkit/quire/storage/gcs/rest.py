@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from quire.errors import StorageError
-from quire.storage.asking import MOST, Asked, Asking, Steps, onward
+from quire.storage.asking import MOST, Asked, Asking, Onward, Steps
 from quire.storage.base import Entry, instant
 from quire.storage.gcs.account import GcsAccount
 from quire.storage.gcs.errors import refused, unreachable
@@ -131,11 +131,12 @@ class GcsRest:
             def ask(token: str) -> Asked | None:
                 return line.ask(partial(self._page, what, {**query, "pageToken": token})) if token else None
 
-            page = line.ask(partial(self._page, what, query))()
+            way, page = Onward(what), line.ask(partial(self._page, what, query))()
+            way.to(page.token)
             yield page
             coming = ask(page.token)
             while coming is not None:
-                here, page = page.token, again(coming)
-                onward(what, here, page.token)
+                page = again(coming)
+                way.to(page.token)
                 coming = ask(page.token)
                 yield page

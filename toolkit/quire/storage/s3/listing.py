@@ -13,7 +13,7 @@ from xml.sax.saxutils import unescape
 
 from quire.errors import StorageError
 from quire.storage import pages as columns
-from quire.storage.asking import MOST, Steps, onward
+from quire.storage.asking import MOST, Onward, Steps
 from quire.storage.base import Entry, Files, instant
 from quire.storage.retry import again
 from quire.storage.s3.account import S3Account
@@ -120,16 +120,17 @@ def following(
     From the second on the next one is on its way before one is read. A page that fails for the moment is requested again, from where the
     one before it ended; the first one is left to the caller, who can begin again.
     """
-    page = parse(begin("")())
+    way, page = Onward(what), parse(begin("")())
+    way.to(page.token)
     yield page
     token, coming = page.token, begin(page.token) if page.token else None
     while coming is not None:
-        here, body = page.token, again(coming)
+        body = again(coming)
         token, coming = _goes_on(body), None
         if token:
             coming = begin(token)
         page = parse(body)
-        onward(what, here, page.token)
+        way.to(page.token)
         if page.token != token:  # it is written as nobody writes it
             coming = begin(page.token) if page.token else None
         yield page

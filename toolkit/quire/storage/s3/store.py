@@ -21,6 +21,7 @@ from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import base, slices, window
+from quire.storage.asking import Onward
 from quire.storage.base import Content, Entry, Files, Folder, ReadRequest, Trouble, fits, instant, leaves_room
 from quire.storage.objects import Objects, part, whole
 from quire.storage.retry import again
@@ -114,12 +115,15 @@ class S3Store(Objects):
         def ask() -> Any:
             return self._do(operation, doing, name, ("NoSuchUpload",), **asked)
 
-        page = ask()
+        what, page = f"cannot {doing} {self.shown(name)}", ask()
+        way = Onward(what)
         while not isinstance(page, str):
             yield page
             if not page.get("IsTruncated"):
                 return
-            asked |= _further(f"cannot {doing} {self.shown(name)}: {self.account.host}", page, _MARKS[operation], asked)
+            further = _further(f"{what}: {self.account.host}", page, _MARKS[operation], asked)
+            way.to(repr(further))
+            asked |= further
             page = again(ask)
 
     def _pages(
