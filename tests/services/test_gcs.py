@@ -288,6 +288,15 @@ def test_what_is_no_listing_is_no_empty_one() -> None:
             list(to(endpoint).walk())
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"done": false, "rewriteToken": "t"}'])
+def test_a_copy_that_does_not_go_on_ends(body: bytes) -> None:
+    described = json.dumps({"name": "x/a", "size": "3", "generation": "5"}).encode()
+    with scripted(lambda asked: (200, {}, described if asked.method == "GET" else body)) as (endpoint, came):
+        with pytest.raises(StorageError, match="did not answer as the service does"):
+            to(endpoint).copy("a", "b")  # type: ignore[attr-defined]
+        assert len(came) <= 3
+
+
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "PATIENCE", 0.0)
     with pytest.raises(TransientError, match="nobody listens there"):

@@ -237,15 +237,18 @@ class GcsStore(Objects):
         if there is None or (version and there.version != version):
             return False
         after, what = f"/rewriteTo/b/{self.rest.bucket}/o/{self.rest.quoted(key)}", f"cannot publish {self.shown(new)}"
-        while True:  # an object that is long is copied by several requests, and seen after the last
+        for _ in range((there.size >> 20) + 2):  # an object that is long is copied by requests for a MiB at least, and seen after the last
             target = self.rest.target(self._key(old), {"ifSourceGenerationMatch": there.version, "rewriteToken": token}, after=after)
             answer = again(partial(self.rest.send, "POST", what, target, answers=(404, 412)))
             if answer.status >= 300:
                 return False
             told = self.rest.told(what, answer)
+            if not isinstance(told, dict) or not (told.get("done") or told.get("rewriteToken")):
+                break
             if told.get("done"):
                 return True
             token = str(told["rewriteToken"])
+        raise StorageError(f"{what}: {self.rest.account.host} did not answer as the service does. Check endpoint_url.")
 
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root.encode()), LONGEST - OVERHEAD - len(self.state))
