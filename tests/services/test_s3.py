@@ -205,7 +205,38 @@ def test_the_signature_is_botocores(token: str | None, monkeypatch: pytest.Monke
     assert ours["authorization"].split("Credential=")[1].replace(" ", "") == theirs.split("Credential=")[1].replace(" ", "")
 
 
+@pytest.mark.parametrize("name", ["key", "token"])
+@pytest.mark.parametrize("wrong", ["\n", "\r\nX: y", " ", "…"])
+def test_credentials_that_are_none_are_told_and_never_sent(name: str, wrong: str) -> None:
+    """A variable of the environment with the line's end of its file: behind it another header would begin."""
+    with scripted(lambda _: (200, {"ETag": '"v"'}, b"1")) as (endpoint, came):
+        store = bare("s3://tests/x", {"key": "k", "secret": "s", "endpoint_url": endpoint, name: MARK + wrong})
+        with pytest.raises(StorageError, match=f"the {name} of S3's credentials is not one") as caught:
+            store.get("a")
+        assert MARK not in str(caught.value)
+        assert not came
+
+
 # -------------------------------------------------------------------------------------------------------------------- refusals
+@pytest.mark.parametrize("body", [b"", b"<html>a proxy</html>"])
+def test_a_page_of_a_proxy_does_not_publish(body: bytes) -> None:
+    """It answers 200, as the service does, and the log would name an object that is not there."""
+    there = {"Content-Length": "3", "ETag": '"e"', "Last-Modified": "Sat, 21 Nov 2026 19:58:32 GMT"}
+
+    def answer(asked: Asked) -> Says:
+        if asked.method == "HEAD":
+            return (200, there, b"") if asked.target.endswith("old") else (404, {}, b"")
+        return 200, {}, body
+
+    with scripted(answer) as (endpoint, _):
+        store: Any = to(endpoint)
+        handle = Pieces("u", ("e",), 3).handle()
+        for act in (lambda: store.complete("new", handle), lambda: store.copy("old", "new"), lambda: store.begin("new")):
+            with pytest.raises(StorageError, match="did not answer as S3 does"):
+                act()
+        assert store.complete("old", handle), "it is there"
+
+
 REFUSALS = [
     (403, "InvalidAccessKeyId", "", "does not know this access key"),
     (403, "SignatureDoesNotMatch", f"we calculated {MARK}", "does not take this secret"),

@@ -73,14 +73,12 @@ class Onward:
     """
 
     def __init__(self, what: str) -> None:
-        self._what, self._place, self._pages = what, "", 0
+        self.what, self._place, self._pages = what, "", 0
 
     def to(self, token: str) -> None:
         """A page says that the next one begins here (empty: that there is none)."""
         if token and token == self._place:
-            raise StorageError(
-                f"{self._what}: the service gives the same page again and again. Look at the service, and the proxy between."
-            )
+            raise StorageError(f"{self.what}: the service gives the same page again and again. Look at the service, and the proxy between.")
         self._pages += 1
         if not self._pages & (self._pages - 1):
             self._place = token

@@ -102,8 +102,7 @@ class S3Store(Objects):
             changed = _moment(parsedate_to_datetime(headers["Last-Modified"]))
             entry = Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), changed)
         except (AttributeError, KeyError, TypeError, ValueError):
-            host = self.account.host
-            raise StorageError(f"cannot look up {self.shown(name)}: {host} did not answer as S3 does. Check endpoint_url.") from None
+            raise _strange("look up", self, name) from None
         return None if self._cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
@@ -115,15 +114,13 @@ class S3Store(Objects):
         def ask() -> Any:
             return self._do(operation, doing, name, ("NoSuchUpload",), **asked)
 
-        what, page = f"cannot {doing} {self.shown(name)}", ask()
-        way = Onward(what)
+        page, way = ask(), Onward(f"cannot {doing} {self.shown(name)}")
         while not isinstance(page, str):
             yield page
             if not page.get("IsTruncated"):
                 return
-            further = _further(f"{what}: {self.account.host}", page, _MARKS[operation], asked)
-            way.to(repr(further))
-            asked |= further
+            asked |= _further(f"{way.what}: {self.account.host}", page, _MARKS[operation], asked)
+            way.to(repr(asked))
             page = again(ask)
 
     def _pages(
@@ -222,7 +219,8 @@ class S3Store(Objects):
 
     def begin(self, name: str) -> str:
         """Begin an upload; its id."""
-        return str(self._do("create_multipart_upload", "write", name, Key=self._key(name), **self.account.of_writes)["UploadId"])
+        begun = self._do("create_multipart_upload", "write", name, Key=self._key(name), **self.account.of_writes)
+        return _told("write", self, name, begun.get("UploadId"))
 
     def _wire(self) -> Wire:
         return self.account.wire(SILENCE)
@@ -233,7 +231,8 @@ class S3Store(Objects):
             raise FormatError(f"the handle of an upload of {self.shown(name)} names no parts: nothing was touched. Look who wrote it.")
         listed = {"Parts": [{"PartNumber": i, "ETag": f'"{etag}"'} for i, etag in enumerate(pieces.parts, 1)]}
         kwargs: dict[str, Any] = {"Key": key, "UploadId": pieces.upload, "MultipartUpload": listed}
-        if not isinstance(self._do("complete_multipart_upload", "publish", name, ("NoSuchUpload",), **kwargs), str):
+        found = self._do("complete_multipart_upload", "publish", name, ("NoSuchUpload",), **kwargs)
+        if not isinstance(found, str) and found.get("ETag"):
             return True
         # Completed by a call before this one, whose answer may not have arrived, or dropped: look what is there.
         there = self.stat(name)
@@ -241,6 +240,8 @@ class S3Store(Objects):
             raise StorageError(
                 f"cannot publish {self.shown(name)}: another object has taken its name. Look who wrote it, and move it away."
             )
+        if there is None and not isinstance(found, str):
+            raise _strange("publish", self, name)
         return there is not None
 
     def give_up(self, name: str, handle: str) -> None:
@@ -275,7 +276,8 @@ class S3Store(Objects):
         source: dict[str, Any] = {"CopySource": {"Bucket": self.bucket, "Key": self._key(old)}, "CopySourceIfMatch": f'"{there.version}"'}
         if there.size > WHOLE:
             return self._copy_parts(new, there.size, source)
-        return not isinstance(self._do("copy_object", "publish", new, _CHANGED, Key=key, **source, **self.account.of_writes), str)
+        found = self._do("copy_object", "publish", new, _CHANGED, Key=key, **source, **self.account.of_writes)
+        return not isinstance(found, str) and bool(_told("publish", self, new, found.get("CopyObjectResult", {}).get("ETag")))
 
     def _copy_parts(self, new: str, size: int, source: dict[str, Any]) -> bool:
         """Copy what is too long for one request: in parts that nobody sees before all of them are there."""
@@ -285,7 +287,8 @@ class S3Store(Objects):
             span = f"bytes={number * SHARE}-{min(size, (number + 1) * SHARE) - 1}"
             kwargs = {"Key": key, "UploadId": upload, "PartNumber": number + 1, "CopySourceRange": span, **source}
             answer = again(lambda: self._do("upload_part_copy", "publish", new, _CHANGED, **kwargs))
-            return None if isinstance(answer, str) else str(answer["CopyPartResult"]["ETag"]).strip('"')
+            copied = None if isinstance(answer, str) else answer.get("CopyPartResult", {}).get("ETag")
+            return None if isinstance(answer, str) else _told("publish", self, new, copied).strip('"')
 
         try:
             with ThreadPoolExecutor(COPYING) as pool:
@@ -321,6 +324,17 @@ class S3Store(Objects):
 
     def remove_tree(self, folder: str) -> None:
         batches.delete_below(self._pages(folder), self._key(folder) + "/", self._batch, self._delete_surely)
+
+
+def _told(doing: str, store: S3Store, name: str, found: object) -> str:
+    """A part of an answer; StorageError where it is missing: the answer is not the service's, so nothing may have been done."""
+    if not found:
+        raise _strange(doing, store, name)
+    return str(found)
+
+
+def _strange(doing: str, store: S3Store, name: str) -> StorageError:
+    return StorageError(f"cannot {doing} {store.shown(name)}: {store.account.host} did not answer as S3 does. Check endpoint_url.")
 
 
 def _moment(at: Any) -> int:
