@@ -191,6 +191,24 @@ def test_a_credential_is_asked_once_until_its_token_ends(kind: type[Signs]) -> N
     assert "token" not in repr(who)
 
 
+def test_a_token_is_used_to_its_end_where_no_other_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    who = Signs(200)
+    at, asked = account("acc", {"credential": who}), who.get_token
+    assert at.token() == "token1"
+
+    def away(*scopes: str) -> Token:
+        raise ConnectionError("the service that signs in is away")
+
+    monkeypatch.setattr(who, "get_token", away)
+    assert at.token() == "token1"
+    now = time.time()
+    monkeypatch.setattr("quire.storage.azure.account.time.time", lambda: now + 180)
+    with refused(StorageError, 3, "is away"):
+        at.token()
+    monkeypatch.setattr(who, "get_token", asked)
+    assert at.token() == "token2"
+
+
 def test_what_signs_in_says_nothing_past_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its warnings are for whoever listens to logs: where nobody does, Python would print them."""
     for name in list(os.environ):

@@ -34,6 +34,7 @@ VERSION = "2021-12-02"  # of the REST interface: the first that lists names whic
 SCOPE = "https://storage.azure.com/.default"
 CLOUD = "core.windows.net"
 EARLY = 300  # seconds before its end at which a token is asked for anew
+SHORT = 30  # seconds before its end from which on it is not used any more, and between two questions that fail until then
 
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?")
@@ -251,9 +252,9 @@ class AzureAccount:
         self.name, self.endpoint = name, endpoint
         self.host = urlsplit(endpoint).netloc
         self._path = urlsplit(endpoint).path
-        self.origin = self._base = endpoint.removesuffix(self._path) if self._path else endpoint
+        self.origin = endpoint.removesuffix(self._path) if self._path else endpoint
         self._key, self._sas, self._credential = key, sas, credential
-        self._token, self._until = "", 0.0
+        self._token, self._until, self._rests = "", 0.0, 0.0
         self._lock = threading.Lock()
         self._date, self._at = "", 0
         self._loop: Any = None
@@ -281,7 +282,7 @@ class AzureAccount:
 
     def stale(self) -> bool:
         """Whether the next request has to wait for a new token."""
-        return self._credential is not None and time.time() > self._until - EARLY
+        return self._credential is not None and time.time() > max(self._until - EARLY, self._rests)
 
     def signed(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int = 0
@@ -299,7 +300,7 @@ class AzureAccount:
             headers["Authorization"] = f"Bearer {self.token()}"
         elif self._sas:
             arguments = f"{arguments}&{self._sas}" if arguments else self._sas
-        return f"{self._base}{path}{'?' + arguments if arguments else ''}", headers
+        return f"{self.origin}{path}{'?' + arguments if arguments else ''}", headers
 
     def reading(self, method: str, path: str, version: str = "", span: str = "") -> tuple[str, str]:
         """The target and the headers, as lines, of a request that reads: `signed` for the many, with what holds for all of them kept.
@@ -327,7 +328,7 @@ class AzureAccount:
 
     def source(self, path: str) -> str:
         """The URL of a blob as the source of a copy within this account, with the signature that stands for the right to read it."""
-        return f"{self._base}{self._path}{quote(path, safe='/~')}{'?' + self._sas if self._sas else ''}"
+        return f"{self.origin}{self._path}{quote(path, safe='/~')}{'?' + self._sas if self._sas else ''}"
 
     def _shared_key(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int) -> str:
         get = headers.get
@@ -349,6 +350,9 @@ class AzureAccount:
                 try:
                     found = self._ask()
                 except Exception as e:
+                    if (now := time.time()) < self._until - SHORT:
+                        self._rests = min(now + SHORT, self._until - SHORT)
+                        return self._token  # which holds yet
                     words = scrub(str(e).partition("\n")[0], 200).rstrip(".")
                     raise StorageError(
                         f"cannot sign in to the account {self.name!r}: {words or type(e).__name__}. "
