@@ -135,6 +135,8 @@ def test_what_is_no_place_is_refused(url: str, words: str) -> None:
     [
         ({"tokens": MARK}, "Did you mean 'token'"),
         ({"endpoint_url": "ftp://host"}, "is not an address"),
+        ({"endpoint_url": "http://host:port"}, "is not an address"),
+        ({"endpoint_url": "http://host:99999"}, "is not an address"),
         ({"endpoint_url": 5}, "endpoint_url is a text"),
         ({"token": 5}, "token of Google Cloud Storage is a text or a dictionary"),
         ({"requester_pays": True}, "requester_pays is a text"),

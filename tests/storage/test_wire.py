@@ -490,10 +490,11 @@ def test_a_proxy_that_wants_a_password_or_is_away_is_named(scheme: str, monkeypa
     with connections() as made:
         (found,) = answers(made, asked(f"{scheme}://elsewhere.test"))
         assert isinstance(found, ProxyRefused)
-    monkeypatch.setenv(f"{scheme}_proxy", "socks5://127.0.0.1:1")
-    with connections() as made:
-        (found,) = answers(made, asked(f"{scheme}://elsewhere.test"))
-        assert isinstance(found, ProxyRefused)
+    for wrong in ("socks5://127.0.0.1:1", "http://127.0.0.1:31a8", "http://who:pa/ss@127.0.0.1:3128"):
+        monkeypatch.setenv(f"{scheme}_proxy", wrong)
+        with connections() as made:
+            (found,) = answers(made, asked(f"{scheme}://elsewhere.test"))
+            assert isinstance(found, ProxyRefused), wrong
 
 
 # --------------------------------------------------------------------------------------------------------------------- fuzzing

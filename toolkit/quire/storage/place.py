@@ -10,7 +10,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 KNOWN, UNKNOWN = 300.0, 1.0  # seconds that an address is known, and that a host has none
 
@@ -28,15 +28,24 @@ def plain(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
+def port_of(split: SplitResult) -> int | None:
+    """The port that an address means; None: it names none that there is."""
+    try:
+        return (443 if split.scheme == "https" else 80) if split.port is None else split.port or None
+    except ValueError:
+        return None
+
+
 class Place:
     """A host and port, how it is reached, and its connections that wait."""
 
     def __init__(self, origin: str, trust: Callable[[], ssl.SSLContext], proxies: Mapping[str, str]) -> None:
         split = urlsplit(origin)
-        if split.scheme not in ("http", "https") or not split.hostname or not plain(origin):
+        port = port_of(split)
+        if split.scheme not in ("http", "https") or not split.hostname or not port or not plain(origin):
             raise ValueError("not an address of http")
         self.netloc = split.netloc.rpartition("@")[2]
-        self.host, self.port = split.hostname, split.port or (443 if split.scheme == "https" else 80)
+        self.host, self.port = split.hostname, port
         self.secure = split.scheme == "https"
         self.trust = trust() if self.secure else None
         self.key = self.trust, self.host, self.port
@@ -54,9 +63,10 @@ class Place:
 
     def _by(self, proxy: str, origin: str) -> None:
         split = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        if split.scheme != "http" or not split.hostname:
+        port = port_of(split)
+        if split.scheme != "http" or not split.hostname or not port:
             raise ProxyRefused("a proxy is asked by http alone")
-        self.proxied, self.at = True, (split.hostname, split.port or 80)
+        self.proxied, self.at = True, (split.hostname, port)
         if split.username:
             who = f"{unquote(split.username)}:{unquote(split.password or '')}".encode()
             self.proof = f"Proxy-Authorization: Basic {base64.b64encode(who).decode()}\r\n"

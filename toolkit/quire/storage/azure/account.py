@@ -29,6 +29,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from quire.errors import StorageError, UsageError, scrub
 from quire.packaging import install
 from quire.storage.options import names, spelled, text
+from quire.storage.place import plain, port_of
 
 VERSION = "2021-12-02"  # of the REST interface: the first that lists names which XML cannot hold, and that all emulators know
 SCOPE = "https://storage.azure.com/.default"
@@ -96,6 +97,8 @@ def account(host: str, options: Mapping[str, object] | None) -> AzureAccount:
         said["sas_token" if "sig=" in credential else "account_key"], credential = credential, None
     key = said["account_key"] or string.get("accountkey", "")
     sas = (said["sas_token"] or string.get("sharedaccesssignature", "")).lstrip("?").strip()
+    if not plain(sas):
+        raise UsageError("the SAS holds characters that none has, as a blank or a line's end: it was mixed up. Copy it again: sas_token.")
     if not (key or sas or credential or anonymous):
         credential = _signed_in(said)
     if credential is not None and endpoint.startswith("http://"):
@@ -210,7 +213,7 @@ def _endpoint(name: str, host: str, account_host: str, string: Mapping[str, str]
         zone, cloud = (there[2], there[3]) if there else ("", CLOUD)
         found = f"{string.get('defaultendpointsprotocol') or 'https'}://{name}{zone}.blob.{string.get('endpointsuffix') or cloud}"
     split = urlsplit(found)
-    if split.scheme not in ("http", "https") or not _HOST.fullmatch(split.netloc):
+    if split.scheme not in ("http", "https") or not _HOST.fullmatch(split.netloc) or not port_of(split):
         raise UsageError(
             "the account's endpoint is not of the form https://account.blob.core.windows.net: look at account_host or BlobEndpoint"
         )

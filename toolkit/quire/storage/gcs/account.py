@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from quire.errors import StorageError, TransientError, UsageError, scrub
 from quire.packaging import install
 from quire.storage.options import names, shared, spelled, text
+from quire.storage.place import port_of
 
 SERVICE = "https://storage.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -56,7 +57,7 @@ class GcsAccount:
         endpoint = text(options, "endpoint_url") or emulator or SERVICE
         endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
         where = urlsplit(endpoint)
-        if where.scheme not in ("http", "https") or not where.hostname or where.query or where.username:
+        if where.scheme not in ("http", "https") or not where.hostname or not port_of(where) or where.query or where.username:
             raise UsageError(f"endpoint_url={scrub(repr(endpoint), 100)} is not an address. Write for example 'http://127.0.0.1:4443'.")
         self.endpoint, self.host = endpoint.rstrip("/"), where.netloc
         self.origin, self.before = f"{where.scheme}://{where.netloc}", where.path.rstrip("/")

@@ -20,6 +20,7 @@ from quire.packaging import install
 from quire.storage.asking import Asking
 from quire.storage.http import trusted
 from quire.storage.options import names, shared, spelled
+from quire.storage.place import port_of
 from quire.storage.s3.errors import explained
 from quire.storage.s3.transport import answered
 from quire.storage.wire import SILENCE as WAITED
@@ -79,7 +80,8 @@ class S3Account:
         if bool(options.get("key")) != bool(options.get("secret")):
             raise UsageError("of the options key and secret of S3 there is only one. Give both, or neither to use this machine's own.")
         endpoint = options.get("endpoint_url") or self.kwargs.get("endpoint_url") or ""
-        if endpoint and (urlsplit(str(endpoint)).scheme not in ("http", "https") or not urlsplit(str(endpoint)).hostname):
+        where = urlsplit(str(endpoint))
+        if endpoint and (where.scheme not in ("http", "https") or not where.hostname or not port_of(where) or where.query):
             raise UsageError(
                 f"endpoint_url={scrub(repr(endpoint), 100)} is not an address. Write for example 'https://s3.example.org:9000'."
             )

@@ -23,6 +23,7 @@ from quire.storage import sending, window
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import span
 from quire.storage.message import Answer
+from quire.storage.place import plain
 from quire.storage.s3.account import Endpoint, S3Account
 from quire.storage.s3.errors import everywhere, explained, refused, region_of
 from quire.storage.window import Fetch, Steps, failure
@@ -105,9 +106,13 @@ class Signer:
                 self._renew(day, clock)
             who: Any = self.who
             signed |= {"x-amz-content-sha256": digest, "x-amz-date": moment}
+            for name, value in (("key", who.access_key), ("token", who.token or "")):
+                if not plain(value):
+                    raise StorageError(
+                        f"the {name} of S3's credentials is not one: it holds a blank, a line's end, or a letter that none has. Look at "
+                        f"the option {name}, or the variables of the environment."
+                    )
             if who.token:
-                if not (who.token.isascii() and who.token.isprintable()):
-                    raise StorageError("the token of S3's credentials is not one: it holds a line's end. Look at the option token.")
                 signed["x-amz-security-token"] = who.token
         lines = "".join(f"{name}: {value}\r\n" for name, value in signed.items() if name != "host")
         if self.account.anonymous:
