@@ -20,7 +20,7 @@ import pytest
 import quire
 from gathering import documents, gather
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError
-from quire.storage import Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, normalise, retry
+from quire.storage import Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, normalise, retry, window
 from quire.storage.hdfs.rest import WebHdfsRest
 from quire.storage.hdfs.store import PIECE, HdfsStore
 from services.conformance import content
@@ -380,6 +380,10 @@ def remote(name: str, message: str = "", status: int = 403) -> Callable[[Asked],
         (lambda _: (404, {}, b"<html>"), StorageError, "does not answer as a namenode does"),
         (lambda _: (200, {}, b"<html>"), StorageError, "does not answer as a namenode does"),
         (lambda _: (0, {}, b""), TransientError, "was lost"),
+        (lambda _: (200, {}, b"null"), StorageError, "does not answer as a namenode does"),
+        (lambda _: (200, {}, b"[" * 100_000), StorageError, "does not answer as a namenode does"),
+        (lambda _: (403, {}, b"[" * 100_000), StorageError, "does not answer as a namenode does"),
+        (lambda _: (307, {}, b""), StorageError, "does not answer as a namenode does"),
     ],
 )  # fmt: skip
 def test_what_a_namenode_says_has_a_line_of_its_own(answer: Any, kind: type[StorageError], words: str) -> None:
@@ -395,6 +399,41 @@ def test_what_a_namenode_says_has_a_line_of_its_own(answer: Any, kind: type[Stor
                 raise AssertionError(caught.value)
             assert isinstance(caught.value, kind), caught.value
             assert isinstance(caught.value, TransientError) == (kind is TransientError), caught.value
+            assert "c2VjcmV0" not in one_line(caught, words)
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", "null", '{"FileStatus": {"type": "FILE"}}', '{"DirectoryListing": {"remainingEntries": 0}}'])
+def test_an_answer_that_says_something_else_is_one_line(body: str) -> None:
+    with scripted(lambda _: (200, {"Content-Type": "application/json"}, body.encode())) as (endpoint, _):
+        store = opened(f"{endpoint.replace('http', 'webhdfs')}/x")
+        acts: list[Callable[[], Any]] = [
+            lambda: store.stat("a"), lambda: store.is_folder("a"), lambda: list(store.walk()), lambda: store.get_range("a", 0, 1),
+            lambda: store.remove("a"), store.check_writable, lambda: store.get("a"), lambda: store.put("a", b""),
+        ]  # fmt: skip
+        for act in acts:
+            with pytest.raises(StorageError) as caught:
+                act()
+            one_line(caught, "does not answer as a namenode does")
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("", "does not answer as a namenode does (307)"), ("http://", "an address that is none"),
+        ("http://[::1/x", "an address that is none"), ("http://h:99999/x", "an address that is none"),
+        ("http://h/x y", "an address that is none"), ("ftp://h/x", "an address that is none"),
+        ("http://u:c2VjcmV0@127.0.0.1:1/x", "nobody listens at 127.0.0.1:1"),
+    ],
+)  # fmt: skip
+def test_whoever_is_sent_on_to_nowhere_is_told_so(location: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty answer was taken for the file's content."""
+    monkeypatch.setattr(window, "PATIENCE", 0.0)
+    with scripted(lambda _: (307, {"Location": location} if location else {}, b"")) as (endpoint, _):
+        store = opened(f"{endpoint.replace('http', 'webhdfs')}/x")
+        read = ReadRequest("a", "1-3-4", 3, 0, 3)
+        for act in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: list(store.read_many([read]))):
+            with pytest.raises(StorageError) as caught:
+                act()
             assert "c2VjcmV0" not in one_line(caught, words)
 
 

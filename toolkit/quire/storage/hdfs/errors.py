@@ -77,7 +77,7 @@ def said(status: int, body: bytes) -> Said:
     try:
         found = json.loads(body)["RemoteException"]
         name, words = str(found["exception"]), str(found.get("message") or "")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         words = body[:1000].decode("utf-8", "replace")
         if status == 414 or "TooLong" in words:
             return Said(status, "InvalidPathException", "")

@@ -47,7 +47,7 @@ class _WebHdfsReader:
         _, found = yield from self._asked(request.name, self.rest.address("GETFILESTATUS", f"{self.root}/{request.name}", {}))
         try:
             version = version_of(json.loads(found)["FileStatus"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             what, where = f"cannot read {self.url}/{request.name}", self.rest.access.netloc
             raise explained(what, Said(200, NO_NAMENODE, ""), self.rest.access, where) from None
         if version != request.version:
@@ -69,7 +69,7 @@ class _WebHdfsReader:
         what = f"cannot read {self.url}/{name}"
         # The store has had answers from this namenode: it listed the file.
         answer: Answer = yield from self.rest.steps(what, "GET", address, most=most, known=True)
-        if answer.status < 300 or answer.status == 307:
+        if answer.status < 300 or located(answer):
             return located(answer), answer.body
         raise self._failed(what, said(answer.status, answer.body), urlsplit(address).netloc)
 

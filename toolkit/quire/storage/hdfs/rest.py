@@ -19,14 +19,36 @@ from quire.storage.hdfs.access import Access
 from quire.storage.hdfs.errors import NO_NAMENODE, Said, explained, said, unreachable
 from quire.storage.message import Answer
 from quire.storage.options import shared
+from quire.storage.place import plain, port_of
 from quire.storage.window import UNANSWERED
 from quire.storage.wire import Ask, Wire, lines
 
 KEPT = 30.0  # seconds that a connection waits for its next request
 VERSION = "/webhdfs/v1"
+_ONWARD = ("OPEN", "CREATE", "APPEND")  # requests with which a namenode sends us on to a datanode
 BYTES = {"Content-Type": "application/octet-stream"}
 
 _answered = set[str]()  # hosts that have answered this process: if one does not, it may come back
+
+
+def _fits(op: str, told: Any) -> bool:
+    """Whether the JSON of an answer is what a namenode says to this request."""
+    try:
+        if op == "GETFILESTATUS":
+            return _describes(told["FileStatus"])
+        if op == "LISTSTATUS_BATCH":
+            listing = told["DirectoryListing"]
+            return type(listing["remainingEntries"]) is int and all(
+                _describes(each) and isinstance(each["pathSuffix"], str) for each in listing["partialListing"]["FileStatuses"]["FileStatus"]
+            )
+        return isinstance(told, dict) and (op != "DELETE" or "boolean" in told)
+    except (LookupError, TypeError):
+        return False
+
+
+def _describes(status: Any) -> bool:
+    known = "fileId" in status if status["type"] == "FILE" else isinstance(status["type"], str)
+    return known and type(status["length"]) is type(status["modificationTime"]) is int
 
 
 class WebHdfsResponse(NamedTuple):
@@ -73,15 +95,18 @@ class WebHdfsRest:
         """
         address = self.address(op, path, query or {})
         answer, where = self._send(what, method, address, b"", most), urlsplit(address).netloc
-        if answer.status == 307:
+        if op in _ONWARD and located(answer):
             return WebHdfsResponse("", answer)
         found = self._answer(what, where, answer, answers)
         if found.refused or (op == "OPEN" and answer.headers.get("Content-Type") == "application/octet-stream"):
             return found  # a gateway gives the content itself
         try:
-            return found._replace(said=json.loads(answer.body) if answer.body else {})
-        except ValueError:
-            raise explained(what, Said(answer.status, NO_NAMENODE, ""), self.access, where) from None
+            told = json.loads(answer.body) if answer.body else {}
+        except (ValueError, RecursionError):
+            told = None
+        if not _fits(op, told):
+            raise explained(what, Said(answer.status, NO_NAMENODE, ""), self.access, where)
+        return found._replace(said=told)
 
     def sent_on(
         self, method: str, op: str, path: str, what: str, answers: tuple[str, ...] = (), *, data: bytes = b"", most: int = MOST,
@@ -103,11 +128,17 @@ class WebHdfsRest:
         return self._answer(what, urlsplit(address).netloc, self._send(what, method, address, data, most), answers)
 
     def onwards(self, location: str, path: str) -> str:
-        """Where the namenode sends us, with the path as we know it: Java composes accents, which makes another name of it."""
-        place = urlsplit(location)
+        """Where the namenode sends us, with the path as we know it: Java composes accents, which makes another name of it.
+
+        Nothing for an address that is none.
+        """
+        try:
+            place = urlsplit(location)
+        except ValueError:
+            return ""
         if place.path.startswith(f"{VERSION}/"):
             location = place._replace(path=VERSION + quote(path)).geturl()
-        return self.access.moved(location)
+        return self.access.moved(location) if place.hostname and port_of(place) and plain(location) else ""
 
     def _answer(self, what: str, where: str, answer: Answer, answers: tuple[str, ...]) -> WebHdfsResponse:
         if answer.status < 300:
@@ -127,8 +158,9 @@ class WebHdfsRest:
         """One request to a namenode or a datanode. `known`: somebody has had answers from there, so it may come back."""
         scheme, _, rest = address.partition("://")
         where, slash, target = rest.partition("/")
+        where = where.rpartition("@")[2]  # nobody is to read what stands before it
         if scheme not in ("http", "https"):
-            raise StorageError(f"{what}: {where} sends us on to an address that is none. Look at the option data_proxy.")
+            raise StorageError(f"{what}: {self.access.netloc} sends us on to an address that is none. Look at the option data_proxy.")
         ours = where in self.access.namenodes  # also where another thread has turned to the next one meanwhile
         told = ours and (scheme == "https" or not self.access.secure)  # a redirect to plain http does not get the password
         headers = {**(self.access.headers if told else {"User-Agent": "quire"}), **(BYTES if data is not None else {})}
