@@ -409,6 +409,8 @@ def test_text_is_read_as_lines(tmp_path: Path) -> None:
         ({"x.orc": b"1"}, "'x.orc'"),
         ({"x.parquet": b"1"}, "not a Parquet file"),
         ({"x.csv": b"1", "y.csv.gz": b"2"}, "two kinds"),
+        ({"x.csv.gz": b"a,b\n1,2\n"}, "'x.csv.gz', which is not compressed by gzip"),
+        ({"x.json.zst": gzip.compress(b"{}")}, "'x.json.zst', which is not compressed by zstd"),
         ({"x": b"1"}, "'x'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import pickle
@@ -656,6 +657,19 @@ def test_a_file_that_is_not_what_its_name_says_is_not_committed() -> None:
     assert by.commit_task(attempt), "whole without it"
     with refused(UsageError, 2, "is committed: it cannot create a file any more"):
         attempt.create("y.parquet")
+
+
+def test_text_that_is_not_compressed_as_its_name_says_is_not_committed() -> None:
+    by = OutputCommitter("memory://out", "upload")
+    attempt = by.setup_task(by.setup_job(1), 0)
+    with refused(QuireError, 3, "the task has written 'x.csv.gz', which is not compressed by gzip"), attempt.create("x.csv.gz") as file:
+        file.write(b"a,b\n1,2\n")
+    file.discard()
+    with attempt.create("y.csv.gz") as file:
+        file.write(gzip.compress(b"a,b\n1,2\n"))
+    with attempt.create("empty.csv.gz") as file:
+        pass
+    assert by.commit_task(attempt)
 
 
 def test_where_output_waits_as_uploads_there_is_no_path() -> None:

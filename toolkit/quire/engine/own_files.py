@@ -15,6 +15,7 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, about, quoted, scrub
 from quire.formats import parquet, partition_columns, partitions
+from quire.sources import compression, magic
 from quire.sources.files import is_hidden
 from quire.sources.transforms import schemas
 from quire.storage import Entry, Folder, Store, Trouble
@@ -71,6 +72,7 @@ def files_below(store: Store, folder: str) -> tuple[list[Entry], bool]:
 def rows_and_columns(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int, str]:
     """The rows of a file and their columns; of text nobody has counted them."""
     if not entry.name.endswith(".parquet"):
+        _check_compressed(store, entry, who)
         return 0, ""
     try:
         file = parquet.open_file(store, entry.name)
@@ -80,6 +82,13 @@ def rows_and_columns(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int,
         name = entry.name.rpartition("/")[2]
         raise QuireError(f"{who} has written {name!r}, which is not a Parquet file ({type(e).__name__}): nothing is visible.") from e
     return file.metadata.num_rows, schemas.told(file.schema_arrow)
+
+
+def _check_compressed(store: Store, entry: Entry, who: str) -> None:
+    """Refuse text that is not compressed as its name says: no reader could open it."""
+    codec = compression.by_name(entry.name) if entry.size else None
+    if codec and magic.kind(store.get_range(entry.name, 0, magic.BEGINNING)) != codec:
+        raise QuireError(f"{who} has written {entry.name.rpartition('/')[2]!r}, which is not compressed by {codec}: nothing is visible.")
 
 
 def spec_of_files(files: list[str], who: str = BLOCK) -> Spec:

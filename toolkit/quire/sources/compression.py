@@ -196,6 +196,11 @@ class Resumed:
         self._rest.close()
 
 
+def by_name(name: str) -> str | None:
+    """The codec that a file's name says."""
+    return next((each for each, endings in _NAMES.items() if name.endswith(endings)), None)
+
+
 def codec_of(name: str, beginning: bytes, mode: str) -> str | None:
     """The codec of a file; None: it is not compressed, or not decoded. BadContent where what is expected is not there."""
     kind = magic.kind(beginning)
@@ -203,7 +208,7 @@ def codec_of(name: str, beginning: bytes, mode: str) -> str | None:
     if mode == NONE:
         return None
     if mode == AUTO:
-        named = next((each for each, endings in _NAMES.items() if name.endswith(endings)), None)
+        named = by_name(name)
         if named in (None, codec):
             return codec
         says, way = f"its name says {named}", "Rename it, or say decompress='none' or the codec"

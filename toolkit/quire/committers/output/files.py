@@ -12,6 +12,7 @@ from quire.commit.committers import Adopting, Committer
 from quire.commit.entries import DataFile
 from quire.engine import own_files
 from quire.errors import RefusedError, UsageError, quoted
+from quire.sources import magic
 from quire.storage import Entry, Sink, Store, Syncing
 from quire.storage.base import safe
 
@@ -30,7 +31,7 @@ class Output(io.RawIOBase):
         self.name, self.final, self.sink = name, final, sink
         self.size, self.records, self.schema = 0, 0, ""
         self.discarded, self.failed = False, ""  # on purpose; why not
-        self._held, self._end = bytearray(), bytearray()
+        self._held, self._end, self._begins = bytearray(), bytearray(), b""
 
     def __repr__(self) -> str:
         return f"<{self.name!r}, {self.size:,} bytes, {'closed' if self.closed else 'open'}>"
@@ -62,6 +63,8 @@ class Output(io.RawIOBase):
             if self.name.endswith(".parquet"):
                 self._end += piece
                 del self._end[:-FOOTER]
+            elif not self._begins:
+                self._begins = piece[: magic.BEGINNING]
 
     def close(self) -> None:
         """Make it durable, and look whether it is what its name says; QuireError if not."""
@@ -71,7 +74,7 @@ class Output(io.RawIOBase):
             if not self.discarded:
                 self._send()
                 self.sink.close()
-                seen = cast("Store", _FileEnd(bytes(self._end), self.size))
+                seen = cast("Store", _FileEnd(self._begins, bytes(self._end), self.size))
                 self.records, self.schema = own_files.rows_and_columns(seen, Entry(self.name, self.size, "", 0), "the task")
         except BaseException as e:
             self.failed = type(e).__name__
@@ -95,15 +98,17 @@ class Output(io.RawIOBase):
 
 
 class _FileEnd:
-    """The end of a file, as a store that holds nothing else."""
+    """The end of a file, or its beginning, as a store that holds nothing else."""
 
-    def __init__(self, data: bytes, size: int) -> None:
-        self.data, self.size = data, size
+    def __init__(self, begins: bytes, data: bytes, size: int) -> None:
+        self.begins, self.data, self.size = begins, data, size
 
     def stat(self, name: str) -> Entry:
         return Entry(name, self.size, "", 0)
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
+        if self.begins:
+            return self.begins[start : start + length]
         at = start - (self.size - len(self.data))
         if at < 0:
             raise ValueError(f"its footer has more than {FOOTER:,} bytes")
