@@ -152,6 +152,20 @@ def test_auto_gathers_what_a_look_suggests(files: dict[str, bytes], transform: s
     assert gather(source, dest, transform=transform, **quire.sniff(source).settings).files == 0
 
 
+def test_a_look_at_plain_files_with_names_of_compressed_ones_suggests_what_takes_them(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "in", {f"{i}.log.gz": b"some words\nand others\n" for i in range(4)} | {"plain.log": b"a line\nand another\n"}
+    )
+    found = quire.sniff(source)
+    assert (found.transform, found.settings, found.share) == ("lines", {"decompress": "none"}, 1.0)
+    assert found.call.endswith("transform='lines', decompress='none')")
+    report = gather(source, tmp_path / "out", transform="auto")
+    assert (report.files, report.quarantined_count) == (5, 0)
+    write(source, {"packed.log.gz": gzip.compress(b"words in gzip\n")})
+    found = quire.sniff(source)
+    assert (found.transform, found.settings, found.share) == ("lines", {}, 2 / 6), "decompress='none' would take the packed one as lines"
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_a_look_into_archives_suggests_to_take_their_members(kind: str, tmp_path: Path) -> None:
     pack = zipped if kind == "zip" else tar

@@ -19,7 +19,7 @@ from quire.interrupts import interruptible
 from quire.planning.first import some_files
 from quire.planning.routes import named
 from quire.skew import SkewResult
-from quire.sources import files
+from quire.sources import compression, files
 from quire.sources.files import Root, Selection
 from quire.sources.looking import BEGINNING, Found, Kind, looked, settings_of
 from quire.sources.transforms import columnar, schemas, text
@@ -265,10 +265,19 @@ def _suggested(found: tuple[Found, ...]) -> tuple[str, dict[str, Any], float]:
     if not counted:
         return "", {}, 0.0
     transform, n = counted.most_common(1)[0]
-    return transform, settings_of(each.kind for each in holding if each.kind.transform == transform), n / len(holding)
+    taken = [each for each in holding if each.kind.transform == transform]
+    settings = settings_of(each.kind for each in taken)
+    if compression.mode(None, transform) == compression.AUTO:  # which quarantines what is not compressed as its name says
+        misnamed = [each for each in taken if compression.by_name(each.path) not in (None, each.kind.codec)]
+        if misnamed and not settings.get("archives") and not any(each.kind.codec for each in taken):
+            settings["decompress"] = compression.NONE
+        else:
+            n -= len(misnamed)
+    return transform, settings, n / len(holding)
 
 
-USUAL = {"encoding": "auto", "delimiter": ",", "header": True, "archives": False}  # which a shell says in any case
+# Which a shell says in any case.
+USUAL = {"encoding": "auto", "delimiter": ",", "header": True, "archives": False, "decompress": None}
 S = TypeVar("S", bound=Mapping[str, Any])
 
 
