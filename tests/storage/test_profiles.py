@@ -48,6 +48,14 @@ def test_a_profile_holds_options_and_refers_to_secrets(profiles: Path) -> None:
     assert quire.profile("with space") == {"profile": "of aws"}
 
 
+def test_options_within_options_refer_to_secrets_too(profiles: Path) -> None:
+    """Those of an archive's file system, say."""
+    profiles.write_text("[lake]\nftp = { host = 'h', password = { file = 'lake.secret' } }\nall = [{ env = 'LAKE_KEY' }]")
+    found = quire.profile("lake")
+    assert resolved(found) == {"ftp": {"host": "h", "password": "hunter2"}, "all": ["a-key"]}
+    assert "hunter2" not in repr(found)
+
+
 def test_it_lies_in_the_home_directory_if_no_variable_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QUIRE_PROFILES", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -65,6 +73,9 @@ def test_it_lies_in_the_home_directory_if_no_variable_names_another(tmp_path: Pa
         ("[lake", "lake", "is not TOML"),
         ("", "lake", "holds no profiles"),
         ("lake = 5", "lake", "profile 'lake': options are a table"),
+        ("account = 'hunter2-hunter2'", "account", "profile 'account': options are a table"),
+        ("[lake.ftp]\npassword = 'hunter2-hunter2'", "lake", "'password' looks like a secret that is written out"),
+        ("[lake]\nall = [{ password = 'hunter2-hunter2' }]", "lake", "'password' looks like a secret that is written out"),
         ("[lake]\nsecret = 'hunter2-hunter2'", "lake", "'secret' looks like a secret that is written out"),
         (None, "lake", "cannot be read.*QUIRE_PROFILES"),
     ],

@@ -44,16 +44,19 @@ def profile(name: str) -> dict[str, Any]:
 
 def referred(given: Any, folder: Path) -> dict[str, Any]:
     """Options of a file in `folder`, in which secrets stand by reference: { env = "NAME" } or { file = "path" }."""
-    if not isinstance(given, Mapping):
-        raise UsageError(f"options are a table of names and values, not {quoted(given)}.")
-    found = dict[str, Any]()
-    for name, value in given.items():
-        if isinstance(value, dict) and len(value) == 1 and value.keys() <= {"env", "file"} and isinstance(next(iter(value.values())), str):
-            found[name] = secret(value["env"]) if "env" in value else secret(folder / value["file"])
-        elif isinstance(value, str) and hide(text := f"{name}={value}") != text:
-            raise UsageError(
-                f"{name!r} looks like a secret that is written out. Refer to it: {{ env = 'VARIABLE' }} or {{ file = 'path' }}."
-            )
-        else:
-            found[name] = value
-    return found
+    if not isinstance(given, Mapping):  # it is not repeated: it may be a secret
+        raise UsageError(f"options are a table of names and values, and this {type(given).__name__} is none.")
+    return {name: _referred(name, value, folder) for name, value in given.items()}
+
+
+def _referred(name: str, value: Any, folder: Path) -> Any:
+    """An option, which may hold others."""
+    if isinstance(value, dict):
+        if len(value) == 1 and value.keys() <= {"env", "file"} and isinstance(next(iter(value.values())), str):
+            return secret(value["env"]) if "env" in value else secret(folder / value["file"])
+        return {inner: _referred(inner, each, folder) for inner, each in value.items()}
+    if isinstance(value, list):
+        return [_referred(name, each, folder) for each in value]
+    if isinstance(value, str) and hide(text := f"{name}={value}") != text:
+        raise UsageError(f"{name!r} looks like a secret that is written out. Refer to it: {{ env = 'VARIABLE' }} or {{ file = 'path' }}.")
+    return value
