@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, StorageError, TransientError
-from quire.storage import Store, asking, bare, objects, retry
+from quire.storage import ReadRequest, Store, asking, bare, objects, retry
 from quire.storage.asking import Asking, Line, Steps
 from quire.storage.azure.rest import moment
 from quire.storage.http import trusted
@@ -345,6 +345,25 @@ def test_all_of_an_object_is_not_taken_for_its_part(kind: str) -> None:
             store.get_range("x", 4, 3)
         body = b""
         assert store.get_range("x", 4, 3) == b""
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_another_part_than_was_asked_for_is_not_taken_for_it(kind: str) -> None:
+    """A server may give one, and says so; it has as many bytes."""
+
+    def talk(sock: socket.socket, _: int) -> None:
+        while target(sock):
+            begins = b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\nContent-Range: bytes "
+            sock.sendall(begins + b"4-6/10\r\n\r\n456")
+
+    with serving(talk) as (origin, _):
+        store = store_at(kind, origin)
+        assert store.get_range("x", 4, 3) == b"456"
+        assert [content for _, content in store.read_many([ReadRequest("x", "1", 10, 4, 3)])] == [b"456"]
+        with pytest.raises(StorageError, match="another part came than was asked for"):
+            store.get_range("x", 5, 3)
+        with pytest.raises(StorageError, match="another part came than was asked for"):
+            list(store.read_many([ReadRequest("x", "1", 10, 5, 3)]))
 
 
 @pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])

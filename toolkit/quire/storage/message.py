@@ -15,6 +15,7 @@ HEAD = 64 << 10  # bytes of the longest head
 LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+_RANGE = re.compile(r"\s*bytes\s+(\d{1,19})-", re.IGNORECASE)
 _LENGTH = b"\r\ncontent-length:"
 _LINE = 4096  # bytes of the longest line before a chunk
 _START = b"HTTP/1."
@@ -35,6 +36,11 @@ class Answer:
         except HTTPException:  # more of them than anybody sends
             return {}
         return found  # type: ignore[return-value]  # a Message is as good as a mapping
+
+    def begins(self, start: int) -> bool:
+        """Whether a part of an object begins at its byte `start`, as far as it says so: servers may give another one than was wanted."""
+        found = _RANGE.match(self.headers.get("Content-Range", "")) if self.status == 206 else None
+        return found is None or int(found[1]) == start
 
 
 class Incoming:

@@ -39,7 +39,14 @@ def part(what: str, answer: Answer, start: int, length: int) -> bytes:
     # A service may answer a range of an empty object with all of it.
     if start and answer.status != 206 and answer.body:
         raise StorageError(f"{what}: a part was asked for, and the answer is all of it. Look at the service, and the proxy between.")
-    return answer.body[:length]
+    return begun(what, answer, start).body[:length]
+
+
+def begun(what: str, answer: Answer, start: int) -> Answer:
+    """An answer with bytes from `start` on; StorageError where it says that they are others."""
+    if not answer.begins(start):
+        raise StorageError(f"{what}: another part came than was asked for. Look at the service, and the proxy between.")
+    return answer
 
 
 class Objects(Rooted, ABC):

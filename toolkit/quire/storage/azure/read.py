@@ -8,6 +8,7 @@ from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import span
 from quire.storage.message import Answer
+from quire.storage.objects import begun
 from quire.storage.window import UNANSWERED, Fetch, Steps, failure
 from quire.storage.wire import Ask, Wire, bundled, lines
 
@@ -41,7 +42,7 @@ class _BlobReader:
         try:
             answer = yield self._ask("GET", name, version, span(size, start, length), length)
             if answer.status in (200, 206):
-                return answer.body if length else b""
+                return begun(f"cannot read {self.url}/{name}", answer, start).body if length else b""
             if answer.status == 412:  # also where there is none, which has no version either
                 answer = yield self._ask("HEAD", name)
                 if answer.status == 200:

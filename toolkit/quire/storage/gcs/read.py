@@ -8,6 +8,7 @@ from quire.storage.gcs.errors import everywhere, refused, unreachable, words
 from quire.storage.gcs.rest import GcsRest
 from quire.storage.http import span
 from quire.storage.message import Answer
+from quire.storage.objects import begun
 from quire.storage.window import UNANSWERED, Fetch, Steps, failure
 from quire.storage.wire import Ask, Wire, bundled, lines
 
@@ -30,7 +31,7 @@ def opened(rest: GcsRest, root: str, url: str) -> tuple[Wire, Fetch]:
         except UNANSWERED as e:
             raise unreachable(f"cannot read {url}/{name}", account.host, e) from None
         if answer.status in (200, 206):
-            return answer.body if length else b""
+            return begun(f"cannot read {url}/{name}", answer, start).body if length else b""
         raise failed(name, answer)
 
     def failed(name: str, answer: Answer) -> Exception:

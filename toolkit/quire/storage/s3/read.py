@@ -23,6 +23,7 @@ from quire.storage import sending, window
 from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import span
 from quire.storage.message import Answer
+from quire.storage.objects import begun
 from quire.storage.place import plain
 from quire.storage.s3.account import Endpoint, S3Account
 from quire.storage.s3.errors import everywhere, explained, refused, region_of
@@ -162,7 +163,7 @@ def opened(signer: Signer, root: str, url: str) -> tuple[Wire, Fetch]:
 
         answer = yield from asked(signer, f"cannot read {url}/{name}", ask)
         if answer.status in (200, 206):
-            return answer.body if length else b""
+            return begun(f"cannot read {url}/{name}", answer, start).body if length else b""
         raise failed(name, answer)
 
     def failed(name: str, answer: Answer) -> Exception:
