@@ -285,6 +285,23 @@ def test_an_archive_is_named_by_the_url_alone(tmp_path: Path) -> None:
         bare(normalise("zip://inner"), {"fo": f"{tmp_path}/a.zip"})
 
 
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+@pytest.mark.parametrize("name", ["/whole.txt", "/d/whole.txt", "a//b.txt"])
+def test_a_member_that_no_listing_shows_is_told(tmp_path: Path, kind: str, name: str) -> None:
+    """As `tar -P` names them. They were passed over, and a run over an archive of them was well and gathered nothing."""
+    members = {"a.txt": b"a\n", name: b"b\n"}
+    (tmp_path / f"x.{kind}").write_bytes(zipped(members) if kind == "zip" else tar(members))
+    store = bare(normalise(f"{kind}://::{tmp_path}/x.{kind}"))
+    if (kind, name) == ("tar", "a//b.txt"):  # there it is a/b.txt
+        assert [found.name for found in store.walk()] == ["a.txt", "a/b.txt"]
+        return
+    assert [item.name for item in store.scan() if isinstance(item, Trouble)] == [f"{name}/"]
+    with pytest.raises(StorageError, match="no path can say"):
+        list(store.walk())
+    done = gather(f"{kind}://::{tmp_path}/x.{kind}", tmp_path / "out")
+    assert (done.files, len(done.unreadable)) == (1, 1)
+
+
 def encrypted(raw: bytearray, entry: int, member: int) -> None:
     raw[entry + 8] |= 1
     raw[member + 6] |= 1

@@ -154,12 +154,15 @@ class Listed(SourceAlone):
                 path = self._path(base, folder)
                 path = f"{path.rstrip('/')}/" if self._by_url else path
                 found = fs.ls(path, detail=True)
+                # Members of an archive that no listing of it shows, as `/a` or `a//b`; one stands for all of them.
+                members = getattr(fs, "dir_cache", None) or {} if self.systems.chained and not path else {}
+                astray = next(((name, members[name]) for name in members if "//" in f"/{name}" and len(name) > 1), None)
         except NotFoundError:
             # Some servers say so of a directory that may not be listed.
             if not self._by_url and folder and (there := self._look(folder)) is not None and there.get("type") == "directory":
                 raise _Denied(f"cannot list {self.shown(folder)}: it is there, and the server does not list it") from None
             return []
-        items = list(self._below(path, found))
+        items = [*self._below(path, found), *([astray] if astray else [])]
         if folder and [last for last, _ in items] == [folder.rpartition("/")[2]] and self.stat(folder) is not None:
             return []  # a file in the directory's place, which the listing shows below itself
         return items
