@@ -74,7 +74,11 @@ class Service:
         else:
             numbers = re.findall(r">([^<>]+)</(?:Latest|Uncommitted)>", asked.body.decode())
         self.made = b"".join(self.pieces[number] for number in numbers)
-        return (200, {}, b"<CompleteMultipartUploadResult/>") if asked.method == "POST" else (201, {}, b"")
+        return (
+            (200, {}, b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
+            if asked.method == "POST"
+            else (201, {}, b"")
+        )
 
 
 @pytest.fixture(params=[AZURE, S3])

@@ -47,8 +47,9 @@ def _fits(op: str, told: Any) -> bool:
 
 
 def _describes(status: Any) -> bool:
-    known = "fileId" in status if status["type"] == "FILE" else isinstance(status["type"], str)
-    return known and type(status["length"]) is type(status["modificationTime"]) is int
+    if status["type"] != "FILE":
+        return isinstance(status["type"], str)
+    return "fileId" in status and type(status["length"]) is type(status["modificationTime"]) is int
 
 
 class WebHdfsResponse(NamedTuple):
