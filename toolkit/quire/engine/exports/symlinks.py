@@ -52,10 +52,9 @@ def bring(
 ) -> tuple[int, int]:  # fmt: skip
     """Let the manifests name the data files of a settled version, or of a later one; returns it, twice."""
     offer = _Offer(log, _where(log.store, one.options), version, watch)
-    if one.version and not offering(log.store):
-        folders = {offer.folder(name) for name in _changed(log, one.version, version)}
-    else:
-        folders = {*offer.texts, *_written(log.store)}
+    changed = {*_changed(log, one.version, version)} if one.version and not offering(log.store) else ()
+    # Whoever asks where nothing has changed wants to have written again what somebody has taken away.
+    folders = {offer.folder(name) for name in changed} or {*offer.texts, *_written(log.store)}
     for folder in sorted(folders):
         point(log.store, _name(folder), lambda folder=folder: offer.newest(folder))  # type: ignore[misc]
     return version, version
