@@ -372,6 +372,8 @@ MUTANTS = (
     m("a piece is copied though rows came into it", CHECKPOINT, "in (*folded.sources, *folded.said) if not s.piece]", "in folded.said]", first="tests/coverage/test_checkpoints.py"),
     m("a piece is copied though it is damaged", CHECKPOINTS, "        if digest(data) != checksum:\n", "        if False:\n", first="tests/coverage/test_checkpoints.py"),
     m("a short piece stays short for ever", CHECKPOINT, "if s.checksum and s.rows >= PIECE_ROWS // 2)", "if s.checksum)", first="tests/coverage/test_checkpoints.py"),
+    m("rows below a directory that is there are looked through by others, too", "planning/deleted.py", "if self._others.hold(each):", "if False:", first="tests/planning/test_stretches.py"),
+    m("what reaches into a directory is left to whoever lists that", "planning/stretches.py", " and self._firsts[at] <= stretch.first", "", first="tests/planning/test_stretches.py"),
     m("copies of a piece are looked through again", "planning/deleted.py", "(stretch, *self._asked), source.content)", "(stretch, *self._asked))", first="tests/planning/test_stretches.py"),
     m("all pieces are taken for copies of one", FOLD, 'return f"{self.checksum}-{self.rows}" if self.checksum else self.segment', 'return "one"', first="tests/planning/test_stretches.py"),
     m("checkpoint_names_later_tip", CHECKPOINT, "        version=version, id=made,", "        version=Log(store).refresh().tip, id=made,", first="tests/coverage/test_checkpoints.py"),

@@ -183,6 +183,35 @@ def test_a_new_checkpoint_has_the_stretches_of_the_one_before(tmp_path: Path, mo
         assert any(looked) == (n == 0), "each path is looked at once"
 
 
+def test_rows_below_a_directory_that_is_there_are_looked_through_by_whoever_lists_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dest, looked = tmp_path / "in", tmp_path / "out", list[tuple[str, str]]()
+    write(source, {f"{day:02}/{i}": b"x" for day in range(9) for i in range(9)})
+    gather(source, dest)
+    Ledger(dest).checkpoint(spark=HERE["spark"])
+    for day in range(4):
+        shutil.rmtree(source / f"{day:02}")
+    real = ListedNames._looked_through
+
+    def through(self: ListedNames, fold: Any, store: Any, of: Any, some: list[Stretch], most: int, *, still: bool) -> Any:
+        if not self.piece.folder:
+            looked.extend((stretch.first, stretch.end) for stretch in some)
+        return real(self, fold, store, of, some, most, still=still)
+
+    monkeypatch.setattr(ListedNames, "_looked_through", through)
+    for n in range(4):
+        looked.clear()
+        write(source, {f"08/new{n}": b"y"})
+        assert gather(source, dest).deleted == 36
+    there = [f"file://{source}/{day:02}/" for day in range(4, 9)]
+    assert looked, "parts in which one directory ends and another begins"
+    assert not [each for each in looked if any(folder <= each[0] and each[1] <= after(folder) for folder in there)]
+    shutil.rmtree(source / "05")
+    write(source, {"05": b"a file in its place"})
+    assert gather(source, dest).deleted == 45
+
+
 def test_spans_meet_what_they_have_a_path_of() -> None:
     chance = random.Random(7)
     letters = "abcdefgh"
@@ -191,5 +220,8 @@ def test_spans_meet_what_they_have_a_path_of() -> None:
         first, end = sorted(chance.sample(letters, 2))
         expected = any(low < end and high >= first for low, high in ranges)
         assert Spans((low, high) for low, high in ranges).meet(Stretch(first, end)) == expected, (ranges, first, end)
+        apart = [(letters[i], letters[i + 1]) for i in range(0, 8, 2) if chance.random() < 0.6]
+        expected = any(low <= first and end <= high for low, high in apart)
+        assert Spans(apart).hold(Stretch(first, end)) == expected, (apart, first, end)
     assert stretches.divided(Stretch("b", "f"), "abcxf") == [Stretch("b", "c"), Stretch("c", "f")]
     assert stretches.divided(Stretch("f", "f"), "a") == []

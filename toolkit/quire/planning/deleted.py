@@ -94,6 +94,8 @@ class ListedNames:
             unknown = list[tuple[Stretch, bool]]()
             for stretch in stretches.cut(store, source, first, last):
                 for each in [stretch] if self._still(stretch, *busy) else self._memory(store, source, stretch).parts or [stretch]:
+                    if self._others.hold(each):
+                        continue
                     known = self._memory(store, source, each).gone if (still := self._still(each, *busy)) else None
                     if known and np.array_equal(moved[_there(known.data_files, moved)], known.moved):
                         yield known.files, list(known.examples[:most])
@@ -124,7 +126,7 @@ class ListedNames:
             return
         missing = self._missing(paths)
         for i, stretch in enumerate(some):
-            if bisect_left(missing, ends[i + 1]) - bisect_left(missing, ends[i]) > PART:
+            if bisect_left(missing, ends[i + 1]) - bisect_left(missing, ends[i]) > PART or self._others.meet(stretch):
                 self._memory(store, source, stretch).parts = stretches.divided(stretch, paths[ends[i] : ends[i + 1] : PART])
         yield len(missing), [paths[at] for at in missing[:most]]
 
@@ -165,6 +167,12 @@ class ListedNames:
         url = self.root.url.rstrip("/")
         yield from ((f"{url}/{first}", f"{url}/{last}") for first, last in self._ranges)
         yield from (stretches.below(f"{url}/{name}" if name else url) for name in (*self._folders, *self.blind))
+
+    @once
+    def _others(self) -> Spans:
+        """The ranges of paths below directories that are there, of which other pieces tell."""
+        below = (f"{self.root.url.rstrip('/')}/{name}/" for name in self._folders)
+        return Spans((folder, after(folder)) for folder in below)
 
     @once
     def _prefix(self) -> int:

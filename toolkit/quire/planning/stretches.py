@@ -64,6 +64,11 @@ class Spans:
         at = bisect_left(self._lasts, stretch.first)
         return at < len(self._lasts) and self._firsts[at] < stretch.end
 
+    def hold(self, stretch: Stretch) -> bool:
+        """Whether one of them has all paths that there may be in the stretch."""
+        at = bisect_left(self._lasts, stretch.end)
+        return at < len(self._lasts) and self._firsts[at] <= stretch.first
+
 
 def below(path: str) -> tuple[str, str]:
     """The range of a path, and of all that lies below it as a directory."""
