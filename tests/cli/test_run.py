@@ -228,7 +228,7 @@ def test_a_hangup_sees_what_has_changed_beside_the_function_in_its_file(tmp_path
     one.until(lambda: one.gathered("a"))
     (tmp_path / "words.py").write_text(HELPER.format(word="new"))
     one.send(signal.SIGHUP)
-    one.until(lambda: "was read again: 1 changed." in one.said)
+    one.until(lambda: "was read again: 1 changed." in one.said and "a: it has ended" in one.said)  # it ends the run under way before
     write(tmp_path / "in-a", {"late.txt": b"late"})
     one.until(lambda: one.gathered("a", 7))
     one.send(signal.SIGTERM)
