@@ -90,7 +90,7 @@ def grows(made: Callable[[int], Callable[[], object]], n: int) -> float:
 # ---------------------------------------------------------------------------------------------------------------- single loops
 def rows(n: int) -> pa.Table:
     start = np.arange(n) * 10
-    columns = {"path": ["p"] * n, "version": ["v"] * n, "start": start, "length": [10] * n, "data_file": [f"d{i}" for i in range(n)]}
+    columns = {"commit": [1] * n, "path": ["p"] * n, "version": ["v"] * n, "start": start, "length": [10] * n, "data_file": [f"d{i}" for i in range(n)]}
     return pa.table(columns)
 
 
@@ -98,13 +98,13 @@ def retried(n: int) -> Callable[[], object]:
     """Each row of one file was uncovered by itself."""
     fold = Fold(1, (), {}, Uncovered(p=tuple((5, Uncover("p", "v", ((i * 10, 10),))) for i in range(n))))
     table = rows(n)
-    return lambda: fold._counting(table, 1)
+    return lambda: fold._counting(table)
 
 
 def removed(n: int) -> Callable[[], object]:
     fold = Fold(1, (), {f"d{i}": 5 for i in range(n)}, Uncovered())
     tables = [rows(4) for _ in range(n)]
-    return lambda: [fold._counting(table, 1) for table in tables]
+    return lambda: [fold._counting(table) for table in tables]
 
 
 def met(n: int) -> Callable[[], object]:

@@ -27,11 +27,14 @@ from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.finished import KEY, restated
 from quire.coverage.uncovered import Uncovered
+from quire.errors import NotFoundError
+from quire.formats.parquet import DAMAGED
 from quire.storage import Store
 from quire.storage.once import once
 from quire.storage.threads import Pool
 
 AHEAD = 16  # short segments that are asked for at once
+SMALL, TOGETHER, MOST = 1_000, 20_000, 256  # rows of a segment that is read with others, and of all these; how many of them
 NEAR = "near"  # in the place of a segment's name: rows that travel with the fold (see `near`)
 Get = Callable[[str], bytes]
 _LAST = "\U0010ffff"
@@ -101,9 +104,8 @@ class Fold:
         wanted = [source for source in self.sources if not last or (source.first <= last and source.last >= first)]
         if among is not None:
             wanted = [source for source in wanted if segments.holds_any(among, source.first, source.last)]
-        for source, get in _prefetched(store, wanted):
-            table = self._counting(self._read(store, source, needed, first, last, among, get, narrow=narrow), source.number)
-            table = self._as_said(store, table, source.number)
+        for some in _prefetched(store, wanted, alone=bool(self.said)):
+            table = self._together(store, some, needed, first, last, among, narrow=narrow)
             tables.append(table.select([*columns, "commit"]))
         if not tables:
             schema = pa.schema([segments.PIECE.field(c) for c in columns]).append(segments.PIECE.field("commit"))
@@ -114,6 +116,31 @@ class Fold:
         """The rows for all paths that begin with this text; `columns` has the path."""
         rows = self.rows(store, columns, text, after(text))
         return rows.filter(pc.starts_with(rows.column("path"), text))
+
+    def _together(
+        self, store: Store, some: list[tuple[Source, Get]], needed: list[str], first: str, last: str, among: pa.Array | None, *, narrow: bool
+    ) -> pa.Table:  # fmt: skip
+        """The rows of some small segments, each of which is decoded, and all of them are checked once; or of one source."""
+        if len(some) == 1:
+            (source, get), = some
+            table = self._counting(self._read(store, source, needed, first, last, among, get, narrow=narrow))
+            return self._as_said(store, table, source.number)
+        columns = [c for c in needed if c in segments.SCHEMA.names]
+        try:
+            table, at = segments.read_together([get(source.segment) for source, get in some], columns, first, last, among)
+        except (NotFoundError, *DAMAGED):  # read alone, it is known which one it is
+            return pa.concat_tables([self._together(store, [one], needed, first, last, among, narrow=narrow) for one in some])
+
+        def of_segment(name: str, values: list[object]) -> pa.Array:
+            return pa.array(values, segments.PIECE.field(name).type).take(at)
+
+        said = {"commit": [source.number for source, _ in some], "attempt": [names.attempt_of_segment(s.segment) for s, _ in some]}
+        for name, values in said.items():
+            table = table.append_column(segments.PIECE.field(name), of_segment(name, values)) if name in (*needed, "commit") else table
+        table = _with(table, "folder", None) if "folder" in needed else table
+        if "quarantine" in needed:
+            table = _with_quarantine(table, of_segment("quarantine", [names.quarantine_of(source.segment) for source, _ in some]))
+        return self._counting(table)
 
     def _read(
         self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None, get: Get, *, narrow: bool
@@ -132,8 +159,7 @@ class Fold:
             for name, value in (("attempt", names.attempt_of_segment(source.segment)), ("folder", None)):
                 table = _with(table, name, value) if name in needed else table
             if "quarantine" in needed:
-                aside = pc.if_else(segments.is_record(table), names.quarantine_of(source.segment), pa.scalar(None, pa.string()))
-                table = table.append_column(segments.PIECE.field("quarantine"), aside)
+                table = _with_quarantine(table, names.quarantine_of(source.segment))
             return table
         one = ["attempt"] if self.only is not None else []
         columns = list(dict.fromkeys([*needed, "commit", *one]))
@@ -191,19 +217,21 @@ class Fold:
                 table = restated(table, segments.read(store, source.segment, columns, first, last, f"commit {source.number}"))
         return table
 
-    def _counting(self, table: pa.Table, number: int) -> pa.Table:
+    def _counting(self, table: pa.Table) -> pa.Table:
+        """The rows that no later commit has taken away; those of a checkpoint's piece have been looked at up to its version."""
         # Of what has left those are looked up that are here, however many there are in all.
         if self.removed and table.num_rows:
-            here = pc.unique(table.column("data_file")).to_pylist()
-            gone = [file for file in here if self.removed.get(file, -1) > number]
+            file = table.column("data_file")
+            gone = {name: by for name in pc.unique(file).to_pylist() if (by := self.removed.get(name)) is not None}
             if gone:
-                table = table.filter(pc.invert(pc.is_in(table.column("data_file"), pa.array(gone, pa.string()))))
+                by = pa.array(gone.values(), pa.int64()).take(pc.index_in(file, pa.array(list(gone), pa.string())))
+                table = table.filter(pc.fill_null(pc.less_equal(by, table.column("commit")), True))
         if self.uncovered and table.num_rows:
-            here = pc.unique(table.column("path")).to_pylist()
-            later = [path for path in here if any(by > number for by, _ in self.uncovered.get(path, ()))]
+            here, least = pc.unique(table.column("path")).to_pylist(), pc.min(table.column("commit")).as_py()
+            later = [path for path in here if any(by > least for by, _ in self.uncovered.get(path, ()))]
             some = pc.indices_nonzero(pc.is_in(table.column("path"), pa.array(later, pa.string())))
-            rows = table.select(["path", "version", "start", "length"]).take(some).to_pylist()
-            out = [i for i, row in zip(some.to_pylist(), rows, strict=True) if self.uncovered.since(number, **row)]
+            rows = table.select(["commit", "path", "version", "start", "length"]).take(some).to_pylist()
+            out = [i for i, row in zip(some.to_pylist(), rows, strict=True) if self.uncovered.since(row.pop("commit"), **row)]
             if out:
                 table = table.filter(pc.invert(pc.is_in(pa.array(range(table.num_rows)), pa.array(out))))
         return table
@@ -244,22 +272,41 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said), undone=undone)
 
 
-def _prefetched(store: Store, sources: list[Source]) -> Iterator[tuple[Source, Get]]:
-    """Each source, with what gives its bytes: of many short segments some are asked for before their turn."""
+def _groups(sources: Iterable[Source], *, alone: bool) -> Iterator[list[Source]]:
+    """Sources in their order: small segments that follow one another together, each other one `alone`."""
+    some, rows = list[Source](), 0
+    for source in sources:
+        small = not alone and not source.piece and source.rows <= SMALL
+        if some and (not small or len(some) == MOST or rows + source.rows > TOGETHER):
+            yield some
+            some, rows = [], 0
+        if small:
+            some.append(source)
+            rows += source.rows
+        else:
+            yield [source]
+    if some:
+        yield some
+
+
+def _prefetched(store: Store, sources: list[Source], *, alone: bool) -> Iterator[list[tuple[Source, Get]]]:
+    """The sources in groups, each with what gives its bytes: of many short segments some are asked for before their turn."""
     short = [source for source in sources if not source.piece and source.rows <= segments.ROW_GROUP]
     if len(short) < 2:
-        yield from ((source, store.get) for source in sources)
+        yield from ([(source, store.get)] for source in sources)
         return
     with Pool(AHEAD) as pool:
         later = iter(short)
         coming = deque(pool.submit(store.get, source.segment) for source in islice(later, AHEAD))
-        for source in sources:
+
+        def bytes_of(source: Source) -> Get:
             if source.piece or source.rows > segments.ROW_GROUP:
-                yield source, store.get
-                continue
-            asked = coming.popleft()
-            yield source, partial(_answer, asked)
+                return store.get
             coming.extend(pool.submit(store.get, source.segment) for source in islice(later, 1))
+            return partial(_answer, coming.popleft())
+
+        for some in _groups(sources, alone=alone):
+            yield [(source, bytes_of(source)) for source in some]
 
 
 def _answer(asked: Future[bytes], _: str) -> bytes:
@@ -274,6 +321,12 @@ def _in_order(paths: pa.Array) -> pa.Array:
 def _with(table: pa.Table, name: str, value: object) -> pa.Table:
     field = segments.PIECE.field(name)
     return table.append_column(field, pa.repeat(pa.scalar(value, field.type), table.num_rows))
+
+
+def _with_quarantine(table: pa.Table, file: object) -> pa.Table:
+    """With the column `quarantine`: the file of the rows' attempt, or of each row's, where the row stands for a record that it holds."""
+    aside = pc.if_else(segments.is_record(table), file, pa.scalar(None, pa.string()))
+    return table.append_column(segments.PIECE.field("quarantine"), aside)
 
 
 def touched(store: Store, task: Task) -> dict[str, list[tuple[str, int, int]]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ from quire.commit import checkpoints, names
 from quire.coverage.remembered import Remembered
 from quire.errors import FormatError, NotFoundError
 from quire.formats.bloom import Filter
-from quire.formats.parquet import DAMAGED, End, OwnParquet, stored
+from quire.formats.parquet import DAMAGED, End, OwnParquet, decode_together, stored
 from quire.formats.parquet_options import CAN_FILTER, NEW
 from quire.storage import Store
 
@@ -154,6 +155,23 @@ def read_part(store: Store, name: str, columns: Sequence[str], first: str, last:
     except (NotFoundError, *DAMAGED) as e:
         raise _damaged(store, name, "", e) from e
     return _within(table, first, last)
+
+
+def read_together(
+    data: Sequence[bytes], columns: Sequence[str], first: str, last: str, among: pa.Array | None
+) -> tuple[pa.Table, pa.Array]:  # fmt: skip
+    """The same of some small segments, of which there are the bytes; and of each row the number of its segment among them."""
+    table, counts = decode_together([_opened_segment(each) for each in data], columns, SCHEMA)
+    _check_places(table)
+    at = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
+    if not last or not table.num_rows:
+        return table, at
+    path = table.column("path")
+    if among is not None:
+        mine = pc.is_in(path, _between(among, *pc.min_max(path).as_py().values()))
+    else:
+        mine = pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last))
+    return table.filter(mine), at.filter(mine.combine_chunks())
 
 
 def _within(table: pa.Table, first: str, last: str) -> pa.Table:
@@ -288,13 +306,17 @@ _SEEN = Remembered(_Seen, PIECES)
 def _opened(store: Store, name: str, data: bytes | None = None) -> OwnParquet:
     """A segment or a piece; without its bytes only what is asked for is read."""
     if names.head_of_piece(name) is None:
-        return OwnParquet(stored(store, name) if data is None else data, SCHEMA, LATER)
+        return _opened_segment(stored(store, name) if data is None else data)
     seen = _SEEN.of(store.url, name)
     if seen.end is not None and data is not None and len(data) != seen.end.size:
         seen.end = None  # it was damaged, or is
     file = OwnParquet(stored(store, name, seen.end) if data is None else data, PIECE, LATER, seen.end)
     seen.end = seen.end or file.end
     return file
+
+
+def _opened_segment(data: Any) -> OwnParquet:
+    return OwnParquet(data, SCHEMA, LATER)
 
 
 def steps(store: Store, name: str) -> list[tuple[str, int]]:

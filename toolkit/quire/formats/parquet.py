@@ -347,7 +347,9 @@ class OwnParquet:
         if end is not None:
             self.file.chunks = end.chunks
         self.groups = [self.file.metadata.row_group(i) for i in range(self.file.num_row_groups)]
-        found = self.file.schema_arrow
+        found, self._lacking = self.file.schema_arrow, set[str]()
+        if found.equals(schema):  # as a rule, and it is sooner seen than a difference
+            return
         self._lacking = {name for name in later if name not in found.names}
         for field in (field for field in schema if field.name not in self._lacking):
             if found.names.count(field.name) != 1 or found.field(field.name).type != field.type:
@@ -368,15 +370,20 @@ class OwnParquet:
 
     def batches(self, columns: Sequence[str], groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
         """The same, up to 20,000 rows at a time."""
-        wanted, groups = self._of(columns), list(groups)
-        there = [name for name in wanted.names if name not in self._lacking] or self.schema.names[:1]
+        wanted = self._of(columns)
+        for batch in self.unchecked(columns, groups):
+            yield _checked(batch, wanted)
+
+    def unchecked(self, columns: Sequence[str], groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The same, as the file has them: `_checked` looks at the values."""
+        groups = list(groups)
+        there = [name for name in columns if name not in self._lacking] or self.schema.names[:1]
         for batch in self.file.iter_batches(self._at_once(there, groups), groups, there):
             self._left -= batch.nbytes
             if self._left < 0:
                 raise ValueError("it means many times the bytes that it has")
-            n = batch.num_rows
-            columns = [pa.nulls(n, f.type) if f.name in self._lacking else batch.column(f.name) for f in wanted]
-            yield _checked(pa.record_batch(columns, wanted.names), wanted)
+            n, types = batch.num_rows, self.schema.field
+            yield pa.record_batch([pa.nulls(n, types(c).type) if c in self._lacking else batch.column(c) for c in columns], columns)
 
     def _at_once(self, wanted: Sequence[str], groups: Sequence[int]) -> int:
         """How many rows may be decoded together: one value may be as long as its column, and stand in every row."""
@@ -391,6 +398,14 @@ class OwnParquet:
 
     def _of(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([self.schema.field(name).remove_metadata() for name in columns])
+
+
+def decode_together(files: Sequence[OwnParquet], columns: Sequence[str], schema: pa.Schema) -> tuple[pa.Table, list[int]]:
+    """The rows of small files, whose values are looked at once for all of them; and how many each has. Errors as of one of them."""
+    found = [list(file.unchecked(columns, range(len(file.groups)))) for file in files]
+    wanted = pa.schema([schema.field(name).remove_metadata() for name in columns])
+    table = pa.Table.from_batches([batch for batches in found for batch in batches]).combine_chunks()
+    return pa.Table.from_batches([_checked(batch, wanted) for batch in table.to_batches()]), [sum(b.num_rows for b in of) for of in found]
 
 
 def _checked(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
