@@ -90,7 +90,8 @@ def grows(made: Callable[[int], Callable[[], object]], n: int) -> float:
 # ---------------------------------------------------------------------------------------------------------------- single loops
 def rows(n: int) -> pa.Table:
     start = np.arange(n) * 10
-    columns = {"commit": [1] * n, "path": ["p"] * n, "version": ["v"] * n, "start": start, "length": [10] * n, "data_file": [f"d{i}" for i in range(n)]}
+    files = [f"d{i}" for i in range(n)]
+    columns = {"commit": [1] * n, "path": ["p"] * n, "version": ["v"] * n, "start": start, "length": [10] * n, "data_file": files}
     return pa.table(columns)
 
 

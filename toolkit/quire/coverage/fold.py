@@ -118,11 +118,12 @@ class Fold:
         return rows.filter(pc.starts_with(rows.column("path"), text))
 
     def _together(
-        self, store: Store, some: list[tuple[Source, Get]], needed: list[str], first: str, last: str, among: pa.Array | None, *, narrow: bool
+        self, store: Store, some: Sequence[tuple[Source, Get]], needed: list[str], first: str, last: str, among: pa.Array | None, *,
+        narrow: bool,
     ) -> pa.Table:  # fmt: skip
         """The rows of some small segments, each of which is decoded, and all of them are checked once; or of one source."""
         if len(some) == 1:
-            (source, get), = some
+            ((source, get),) = some
             table = self._counting(self._read(store, source, needed, first, last, among, get, narrow=narrow))
             return self._as_said(store, table, source.number)
         columns = [c for c in needed if c in segments.SCHEMA.names]
@@ -131,12 +132,13 @@ class Fold:
         except (NotFoundError, *DAMAGED):  # read alone, it is known which one it is
             return pa.concat_tables([self._together(store, [one], needed, first, last, among, narrow=narrow) for one in some])
 
-        def of_segment(name: str, values: list[object]) -> pa.Array:
+        def of_segment(name: str, values: Sequence[object]) -> pa.Array:
             return pa.array(values, segments.PIECE.field(name).type).take(at)
 
-        said = {"commit": [source.number for source, _ in some], "attempt": [names.attempt_of_segment(s.segment) for s, _ in some]}
-        for name, values in said.items():
-            table = table.append_column(segments.PIECE.field(name), of_segment(name, values)) if name in (*needed, "commit") else table
+        table = table.append_column(segments.PIECE.field("commit"), of_segment("commit", [source.number for source, _ in some]))
+        if "attempt" in needed:
+            attempts = [names.attempt_of_segment(source.segment) for source, _ in some]
+            table = table.append_column(segments.PIECE.field("attempt"), of_segment("attempt", attempts))
         table = _with(table, "folder", None) if "folder" in needed else table
         if "quarantine" in needed:
             table = _with_quarantine(table, of_segment("quarantine", [names.quarantine_of(source.segment) for source, _ in some]))
@@ -289,7 +291,7 @@ def _groups(sources: Iterable[Source], *, alone: bool) -> Iterator[list[Source]]
         yield some
 
 
-def _prefetched(store: Store, sources: list[Source], *, alone: bool) -> Iterator[list[tuple[Source, Get]]]:
+def _prefetched(store: Store, sources: list[Source], *, alone: bool) -> Iterator[Sequence[tuple[Source, Get]]]:
     """The sources in groups, each with what gives its bytes: of many short segments some are asked for before their turn."""
     short = [source for source in sources if not source.piece and source.rows <= segments.ROW_GROUP]
     if len(short) < 2:

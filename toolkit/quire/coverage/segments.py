@@ -161,7 +161,7 @@ def read_together(
     data: Sequence[bytes], columns: Sequence[str], first: str, last: str, among: pa.Array | None
 ) -> tuple[pa.Table, pa.Array]:  # fmt: skip
     """The same of some small segments, of which there are the bytes; and of each row the number of its segment among them."""
-    table, counts = decode_together([_opened_segment(each) for each in data], columns, SCHEMA)
+    table, counts = decode_together([OwnParquet(each, SCHEMA, LATER) for each in data], columns, SCHEMA)
     _check_places(table)
     at = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
     if not last or not table.num_rows:
@@ -306,17 +306,13 @@ _SEEN = Remembered(_Seen, PIECES)
 def _opened(store: Store, name: str, data: bytes | None = None) -> OwnParquet:
     """A segment or a piece; without its bytes only what is asked for is read."""
     if names.head_of_piece(name) is None:
-        return _opened_segment(stored(store, name) if data is None else data)
+        return OwnParquet(stored(store, name) if data is None else data, SCHEMA, LATER)
     seen = _SEEN.of(store.url, name)
     if seen.end is not None and data is not None and len(data) != seen.end.size:
         seen.end = None  # it was damaged, or is
     file = OwnParquet(stored(store, name, seen.end) if data is None else data, PIECE, LATER, seen.end)
     seen.end = seen.end or file.end
     return file
-
-
-def _opened_segment(data: Any) -> OwnParquet:
-    return OwnParquet(data, SCHEMA, LATER)
 
 
 def steps(store: Store, name: str) -> list[tuple[str, int]]:
