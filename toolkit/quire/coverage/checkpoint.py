@@ -1,10 +1,10 @@
 """Writes checkpoints, and sweeps what they have merged.
 
 A checkpoint is the fold at a settled version: what of it was folded can never change. The rows of all segments, and of the checkpoint
-before, are merged by ranges of paths, a range a task of the runner, so the driver holds no row. A piece that is long enough and that
-nothing has touched since is copied as it is: a loop for years appends, and need not sort its old rows again and again. Pieces come
-first, under names that this writer alone uses, the head last: a writer that dies has written nothing that counts. Anyone may write one
-at any time.
+before, are merged by ranges of paths, a range a task of the runner, so the driver holds no row but the newest ones, where a loop has them.
+A piece that is long enough and that nothing has touched since is copied as it is: a loop for years appends, and need not sort its old rows
+again and again. Pieces come first, under names that this writer alone uses, the head last: a writer that dies has written nothing that
+counts. Anyone may write one at any time.
 
 Segments stay as long as a version may be read for which no checkpoint stands in, and for a time after that, for those who had begun to
 read before (`sweep`).
@@ -33,6 +33,7 @@ from quire.commit.log import Log
 from quire.coverage import keys, segments
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import live, totals
+from quire.coverage.near import Near
 from quire.errors import QuireError
 from quire.spark.runner import Failure, Runner
 from quire.storage import Store, connect, remove_all
@@ -44,6 +45,7 @@ GRACE = 24 * 3600.0  # seconds for which those who had begun to read may go on
 ENTRIES, SEGMENTS, ROWS, SHARE = 1_000, 1_000, 500_000, 4
 SOON, AGE = 100, 3600.0  # segments that are enough where the last one is so many seconds old: planning may read each of them
 LONG = 20_000_000  # rows
+LOOK = 10_000  # entries after which a checkpoint looks which segments are gone
 
 
 def due(log: Log) -> bool:
@@ -65,24 +67,27 @@ def _old(base: Checkpoint | None) -> bool:
         return True  # it does not say when it was written
 
 
-def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str], object]) -> None:
+def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str], object], near: Near | None = None) -> None:
     """Write a checkpoint where one is due. The call that asks for it has done its work: what goes wrong here is told, and tried again."""
     if due(log):
         try:
-            write(runner, url, options, log.store)
+            write(runner, url, options, log.store, near)
         except QuireError as e:
             say(f"the ledger's checkpoint was not written, the next call tries again: {e}")
 
 
-def write(runner: Runner, url: str, options: Any, store: Store) -> Checkpoint | None:
-    """Write a checkpoint of the newest settled version; the newest one that there is then. None: nothing was ever committed."""
+def write(runner: Runner, url: str, options: Any, store: Store, near: Near | None = None) -> Checkpoint | None:
+    """Write a checkpoint of the newest settled version; the newest one that there is then. None: nothing was ever committed.
+
+    `near`: the newest rows, of a call that holds them; else the segments are read.
+    """
     while True:
         log = Log(store).refresh()
         version = log.settled_version()
         if version <= log.merged or not any(True for _ in log.commits(until=version)):
             return log.base
         try:
-            head = _pieces(runner, url, options, log.cut(version), names.new_id())
+            head = _pieces(runner, url, options, log.cut(version), names.new_id(), near or Near())
         except QuireError:
             if not checkpoints.replaced(store, log.base):
                 raise
@@ -92,10 +97,10 @@ def write(runner: Runner, url: str, options: Any, store: Store) -> Checkpoint | 
             return checkpoints.newest(store)
 
 
-def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Checkpoint:
+def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str, near: Near) -> Checkpoint:
     folded = fold(log)
     version, store = log.tip, log.store
-    rows = _merged(runner, url, options, store, folded, made, _folders(log))
+    rows = _merged(runner, url, options, log, folded, made, near)
 
     def put(kind: str, tables: Iterable[pa.Table]) -> tuple[CheckpointPiece, ...]:
         return tuple(_put(store, names.checkpoint_piece(version, made, kind, i), table) for i, table in enumerate(tables))
@@ -116,7 +121,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         keep=retire.wish(log), pins=log.pins(), exports=tuple(exports(log).values()), rows=rows, archived=archived,
         history=tuple(_history(log, made, archived)),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
-        merged=put("merged", _tables(MERGED, _named(log))), instants=put("instants", _tables(INSTANTS, log.instant_rows())),
+        merged=put("merged", _named(log)), instants=put("instants", _tables(INSTANTS, log.instant_rows())),
     )  # fmt: skip
 
 
@@ -156,19 +161,21 @@ def _put_history(log: Log, made: str, number: int, archived: int, table: pa.Tabl
     return _put(log.store, names.checkpoint_piece(log.tip, made, "history", number), mine) if mine.num_rows else CheckpointPiece(0, 0)
 
 
-def _named(log: Log) -> Iterator[tuple[str, int]]:
-    """The segments, quarantine files and parts that the log names up to its tip and that are still there, with the naming commits."""
-    there = {e.name for folder in (names.LEDGER, names.QUARANTINE, names.PARTS) for e in log.store.walk(folder)}
-    if log.base:
-        for table in log.base.tables(log.store, "merged", MERGED):
-            for name, number in zip(table.column("name").to_pylist(), table.column("commit").to_pylist(), strict=True):
-                if name in there:
-                    yield name, number
-    yield from log.parts()
-    for number, commit in log.recent():
-        for task in log.kept(commit):
-            for name in task.coverage.objects:
-                yield name, number
+def _named(log: Log) -> Iterator[pa.Table]:
+    """The segments, quarantine files and parts that the log names up to its tip and that are still there, with the naming commits.
+
+    A loop leaves one in each of its runs for a day, and all of them are listed to learn which are gone: now and then, as nobody is misled
+    by the name of one that is gone.
+    """
+    before = log.base.table(log.store, "merged", MERGED) if log.base else MERGED.empty_table()
+    if before.num_rows and log.tip // LOOK != log.merged // LOOK:
+        there = [e.name for folder in (names.LEDGER, names.QUARANTINE, names.PARTS) for e in log.store.walk(folder)]
+        before = before.filter(pc.is_in(before.column("name"), pa.array(there, pa.string())))
+    since = itertools.chain(
+        log.parts(), ((name, number) for number, commit in log.recent() for task in log.kept(commit) for name in task.coverage.objects)
+    )
+    named = pa.concat_tables([before, *_tables(MERGED, since)])
+    yield from (named.slice(at, TABLE_ROWS) for at in range(0, named.num_rows, TABLE_ROWS))
 
 
 def _folders(log: Log) -> dict[str, str]:
@@ -185,13 +192,11 @@ def _put(store: Store, name: str, table: pa.Table) -> CheckpointPiece:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ rows
-def _merged(
-    runner: Runner, url: str, options: Any, store: Store, folded: Fold, made: str, folders: dict[str, str]
-) -> tuple[CheckpointPiece, ...]:
+def _merged(runner: Runner, url: str, options: Any, log: Log, folded: Fold, made: str, near: Near) -> tuple[CheckpointPiece, ...]:
     """The rows of the ledger, sorted by path, in pieces of about `PIECE_ROWS`."""
-    same = _untouched(store, folded)
+    same = _untouched(log.store, folded)
     ranges = _ranges(runner, url, options, folded, same)
-    work = functools.partial(_merge, url, options, folded, made, folders, same)
+    work = functools.partial(_merge, url, options, near.of(folded, log), made, _folders(log), same)
     return tuple(CheckpointPiece(**found) for found in _answers(runner.run(work, list(enumerate(ranges)))))
 
 

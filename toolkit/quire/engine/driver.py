@@ -112,9 +112,9 @@ def _rounds(
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
-        checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)  # a call may make very many commits
+        checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say, request.near)  # a call may make very many commits
     exports.catch_up(log, bars.say_once)
-    checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
+    checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say, request.near)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 
 
