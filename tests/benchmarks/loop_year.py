@@ -56,6 +56,7 @@ MORE, UNMERGED = 1.5, 30  # as checkpoints come and go; small files that a loop 
 HOUR, PER_COMMIT = 3600.0, 2.5  # until a superseded version ends; entries of the log, with those of upkeep
 LAST = 200  # runs of a month whose requests are counted
 REOPENED = 1_000  # commits of another writer, after which it reads the log anew
+BLOCK = 1_000  # names
 FIFTIETH = 50  # of the entries after which something is due, at least
 
 
@@ -82,35 +83,72 @@ class Content:
             os.unlink(self.path)
 
 
+class Names:
+    """Names in order, in blocks: a name comes and goes in the same time, however many there are."""
+
+    def __init__(self) -> None:
+        self.blocks = list[list[str]]()
+        self.firsts = list[str]()  # of each block
+
+    def _block(self, name: str) -> int:
+        return max(0, bisect.bisect_right(self.firsts, name) - 1)
+
+    def add(self, name: str) -> None:
+        if not self.blocks:
+            self.blocks, self.firsts = [[name]], [name]
+            return
+        at = self._block(name)
+        block = self.blocks[at]
+        bisect.insort(block, name)
+        self.firsts[at] = block[0]
+        if len(block) > BLOCK:
+            self.blocks[at : at + 1] = block[: BLOCK // 2], block[BLOCK // 2 :]
+            self.firsts.insert(at + 1, block[BLOCK // 2])
+
+    def remove(self, name: str) -> None:
+        at = self._block(name)
+        block = self.blocks[at]
+        del block[bisect.bisect_left(block, name)]
+        if block:
+            self.firsts[at] = block[0]
+        else:
+            del self.blocks[at], self.firsts[at]
+
+    def since(self, name: str) -> Iterator[str]:
+        """Those from a name on."""
+        for n in range(self._block(name), len(self.blocks)):
+            block = self.blocks[n]
+            yield from block[bisect.bisect_left(block, name) :]
+
+
 class Objects(dict[str, tuple[Content, int]]):
     """The objects of all stores in memory, with their names in order: a listing takes what it gives, and not all that is there."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.names = folder, list[str]()
+        self.folder, self.names = folder, Names()
 
     def __setitem__(self, name: str, value: tuple[bytes | Content, int]) -> None:
         if name not in self:
-            bisect.insort(self.names, name)
+            self.names.add(name)
         content, tick = value
         super().__setitem__(name, (Content(self.folder, content) if isinstance(content, bytes) else content, tick))
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
-        del self.names[bisect.bisect_left(self.names, name)]
+        self.names.remove(name)
 
     def pop(self, name: str, *default: Any) -> Any:
         if name in self:
-            del self.names[bisect.bisect_left(self.names, name)]
+            self.names.remove(name)
         return super().pop(name, *default)
 
     def below(self, prefix: str, after: str = "", until: str = "\U0010ffff") -> list[tuple[str, tuple[Content, int]]]:
-        first, end = (bisect.bisect_left(self.names, prefix + name) for name in (after, until))
-        return [(name, self[name]) for name in self.names[first:end]]
+        end = prefix + until
+        return [(name, self[name]) for name in itertools.takewhile(end.__gt__, self.names.since(prefix + after))]
 
     def holds(self, prefix: str) -> bool:
-        at = bisect.bisect_left(self.names, prefix)
-        return at < len(self.names) and self.names[at].startswith(prefix)
+        return next(self.names.since(prefix), "").startswith(prefix)
 
 
 class Clock(threading.Event):
