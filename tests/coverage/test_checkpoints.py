@@ -514,6 +514,27 @@ def test_a_writer_whose_pieces_are_swept_has_written_nothing(monkeypatch: pytest
     assert covered() == PATHS[:2]
 
 
+def test_which_segments_are_gone_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are listed for it: a loop leaves one in each of its runs, for a day."""
+    monkeypatch.setattr(checkpoint, "LOOK", 10)
+    walked, real = list[str](), memory.MemoryStore.walk
+    monkeypatch.setattr(memory.MemoryStore, "walk", lambda self, folder="", **how: [walked.append(folder), real(self, folder, **how)][1])
+    named = list[int]()
+    for n in range(8):
+        commit(lambda job, n=n: [task(job, 0, rows([f"memory://s/{n}"]))])  # type: ignore[misc]
+        walked.clear()
+        made = write()
+        assert made is not None
+        assert (names.LEDGER in walked) == (n == 4), "the version has passed 10"
+        named.append(sum(piece.rows for piece in made.merged))
+        if n == 2:
+            put(Expired(below=7, time="2026"))
+            assert checkpoint.sweep(store(), 0) > 3
+            assert len(list(store().walk(names.LEDGER))) == 0
+    assert named == [1, 2, 3, 4, 2, 3, 4, 5]
+    assert len(covered()) == 8
+
+
 def test_a_writer_that_is_quicker_than_a_sweep_has_written_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep has listed before; another one finds the checkpoint complete, and deletes what it stands for."""
     commit(lambda job: [task(job, 0, rows(PATHS[:2]))])

@@ -186,9 +186,17 @@ def test_a_segment_that_is_gone_is_told_by_the_run_that_would_begin_to_hold_it(t
         gather(source, dest, every=1, stop=Loop(source, 4, also), maintain=False, outage="0 s")
 
 
-def test_a_checkpoint_in_a_loop_ends_what_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_in_a_loop_takes_what_is_held_and_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
     monkeypatch.setattr(checkpoint, "ENTRIES", 6)
     source, dest = write(tmp_path / "in", {"f000": b"line 0\n"}), tmp_path / "out"
     gather(source, dest, every=1, stop=Loop(source, 12), maintain=False)
-    assert Ledger(dest).summary().files == 13
-    assert Log(connect(normalise(dest))).refresh().merged > 12
+    assert {asked.count(name) for name in asked} == {1}
+    log = Log(connect(normalise(dest))).refresh()
+    assert log.merged > 18, "three of them, at least"
+    pieces = fold(log).rows(log.store)
+    shutil.rmtree(dest / "_quire/checkpoints")
+    log = Log(connect(normalise(dest))).refresh()
+    assert log.merged == 0
+    every = [("path", "ascending")]
+    assert pieces.sort_by(every).to_pylist() == fold(log).rows(log.store).sort_by(every).to_pylist()
+    assert pieces.num_rows == 13
