@@ -395,6 +395,7 @@ WRONG = {
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nmax_quarantined = 'many'": ("key 'max_quarantined'",),
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nprogress = true": ("key 'progress'", "not known"),
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nrestart = 'often'": ("key 'restart'",),
+    "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nrestart = '0 s'": ("key 'restart'", "restart is 0, and has to be longer"),
     "call = 'consolidate'\nsource = '/in'\ndest = '/out'\nmax_runs = 3": ("key 'max_runs'",),
     "call = 'consolidate'\nsource = '.'\ndest = '/out'\ndecompress = 'zipp'": ("key 'decompress'", "unknown decompress 'zipp'"),
     "call = 'consolidate'\nsource = '.'\ndest = '/out'\ninclude = [3]": ("key 'include'", "takes globs"),

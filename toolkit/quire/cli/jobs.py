@@ -147,6 +147,8 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
                 raise UsageError(f"it is missing. Write {key} = '…'.")
         key = "restart"
         restart = seconds(given.pop("restart"), key) if "restart" in given else None
+        if restart == 0:  # it would begin again as often as it can
+            raise UsageError("restart is 0, and has to be longer: write for example '10 min'.")
         written = json.dumps({"call": which, "restart": restart, **given}, sort_keys=True, default=str)
         for key in OPTIONS:
             if key in given:
