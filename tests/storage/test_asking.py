@@ -360,6 +360,9 @@ def test_another_part_than_was_asked_for_is_not_taken_for_it(kind: str) -> None:
         store = store_at(kind, origin)
         assert store.get_range("x", 4, 3) == b"456"
         assert [content for _, content in store.read_many([ReadRequest("x", "1", 10, 4, 3)])] == [b"456"]
+        assert Answer(206, b"HTTP/1.1 206 OK\r\nContent-Range: bytes 4-9/10\r\n", b"").reaches(12), "to its end"
+        with pytest.raises(StorageError, match="fewer bytes came than were asked for"):
+            store.get_range("x", 4, 4)
         with pytest.raises(StorageError, match="another part came than was asked for"):
             store.get_range("x", 5, 3)
         with pytest.raises(StorageError, match="another part came than was asked for"):

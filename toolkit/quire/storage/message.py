@@ -15,7 +15,7 @@ HEAD = 64 << 10  # bytes of the longest head
 LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
-_RANGE = re.compile(r"\s*bytes\s+(\d{1,19})-", re.IGNORECASE)
+_RANGE = re.compile(r"\s*bytes\s+(\d{1,19})-(?:(\d{1,19})/(\d{1,19}))?", re.IGNORECASE)
 _LENGTH = b"\r\ncontent-length:"
 _LINE = 4096  # bytes of the longest line before a chunk
 _START = b"HTTP/1."
@@ -39,8 +39,17 @@ class Answer:
 
     def begins(self, start: int) -> bool:
         """Whether a part of an object begins at its byte `start`, as far as it says so: servers may give another one than was wanted."""
-        found = _RANGE.match(self.headers.get("Content-Range", "")) if self.status == 206 else None
+        found = self._range
         return found is None or int(found[1]) == start
+
+    def reaches(self, end: int) -> bool:
+        """Whether it has the bytes of an object up to its byte `end`, or to its own end, likewise: servers may give fewer."""
+        found = self._range
+        return found is None or found[2] is None or int(found[2]) + 1 >= min(end, int(found[3]))
+
+    @property
+    def _range(self) -> re.Match[str] | None:
+        return _RANGE.match(self.headers.get("Content-Range", "")) if self.status == 206 else None
 
 
 class Incoming:

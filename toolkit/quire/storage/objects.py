@@ -39,7 +39,9 @@ def part(what: str, answer: Answer, start: int, length: int) -> bytes:
     # A service may answer a range of an empty object with all of it.
     if start and answer.status != 206 and answer.body:
         raise StorageError(f"{what}: a part was asked for, and the answer is all of it. Look at the service, and the proxy between.")
-    return begun(what, answer, start).body[:length]
+    if not begun(what, answer, start).reaches(start + length):
+        raise StorageError(f"{what}: fewer bytes came than were asked for. Look at the service, and the proxy between.")
+    return answer.body[:length]
 
 
 def begun(what: str, answer: Answer, start: int) -> Answer:
