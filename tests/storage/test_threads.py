@@ -1,63 +1,43 @@
-"""Threads of generators that are left before their end: nobody waits for them, whichever thread lets such a generator go."""
+"""Calls that block, many at once."""
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
-from typing import Any
+import time
 
 import pytest
 
-from quire.storage.threads import Pool
-from quire.table import timeline
+from quire.errors import StorageError
+from quire.storage import threads
 
 
-def test_a_generator_that_one_of_its_own_threads_lets_go_ends_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the garbage collector may do it, which runs in whichever thread makes enough objects."""
-    held, left, ended = list[Iterator[int]](), threading.Event(), threading.Event()
-    ignored, called = list[Any](), list[int]()
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(told.exc_value))
-
-    def call(number: int) -> int:
-        called.append(number)
-        if number:
-            left.wait()
-            held.clear()
-            ended.set()
-        return number
-
-    held.append(timeline.ahead(call, [0, *range(1, 1000)]))
-    assert next(held[0]) == 0
-    left.set()
-    assert ended.wait(10)
-    assert ignored == []
-    assert len(called) < 1000, "those that had not begun never did"
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 64, 1_001])
+def test_results_come_in_the_order_of_the_items(n: int) -> None:
+    assert threads.each(lambda i: 2 * i, range(n), 8) == [2 * i for i in range(n)]
 
 
-def test_a_pool_that_is_left_by_an_error_does_not_wait_and_one_that_ends_does() -> None:
-    begun, go, done = threading.Semaphore(0), threading.Event(), list[int]()
+def test_as_many_calls_as_are_wanted_are_under_way_together() -> None:
+    together, most = threading.Barrier(8), [0]
 
-    def call(number: int) -> None:
-        begun.release()
-        go.wait(10)
-        done.append(number)
+    def work(i: int) -> int:
+        most[0] = max(most[0], threading.active_count())
+        return together.wait(timeout=20) * 0 + i
 
-    coming = list[Future[None]]()
+    before = threading.active_count()
+    assert threads.each(work, range(64), 8) == list(range(64))
+    assert most[0] <= before + 8
 
-    def leave() -> None:
-        with Pool(2) as pool:
-            coming.extend(pool.submit(call, number) for number in range(5))
-            assert begun.acquire(timeout=10)
-            assert begun.acquire(timeout=10)
-            raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        leave()
-    assert not done
-    assert [each.cancelled() for each in coming] == [False, False, True, True, True]
-    go.set()
-    with Pool(2) as pool:
-        pool.submit(call, 7)
-    assert 7 in done
+def test_the_first_error_is_raised_and_the_rest_is_not_begun() -> None:
+    begun = list[int]()
+
+    def work(i: int) -> int:
+        begun.append(i)
+        if i == 3:
+            raise StorageError(f"cannot delete {i}")
+        time.sleep(0.01)
+        return i
+
+    with pytest.raises(StorageError, match="cannot delete 3"):
+        threads.each(work, range(1_000), 2)
+    assert len(begun) < 500

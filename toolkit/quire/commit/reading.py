@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Self, TypeVar
@@ -20,13 +19,12 @@ from quire.commit.checkpoints import Checkpoint
 from quire.commit.entries import Abort, Commit, Entry, Foreign, Published, check_spec, check_task, decode
 from quire.commit.parts import whole
 from quire.errors import FormatError, NotFoundError
-from quire.storage import Store
-from quire.storage.threads import Pool
+from quire.storage import Store, threads
 
 E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
 
-WINDOW = 64  # entries that are asked for at once
+WINDOW, AT_ONCE = 64, 8  # entries that are looked for together, and that are asked for at once
 
 
 class Reading:
@@ -111,7 +109,7 @@ class Reading:
     def stands(self) -> bool:
         """Whether the last entry that is held is still there; of one that holds none nobody knows."""
         data = self._get(self.tip) if self._held else None
-        return data is not None and self._decoded(self.tip, data) == self._held[-1]
+        return data is not None and self._decoded((self.tip, data)) == self._held[-1]
 
     def at(self, version: int) -> Self:
         """The log as it was at a version: this one, unless its checkpoint is younger; then one that was read up to there alone."""
@@ -206,10 +204,7 @@ class Reading:
             yield from zip(there, self._decoded_all(some, there), strict=True)
 
     def _many(self, numbers: range) -> list[bytes | None]:
-        if len(numbers) == 1:
-            return [self._get(numbers[0])]
-        with ThreadPoolExecutor(8) as pool:
-            return list(pool.map(self._get, numbers))
+        return threads.each(self._get, numbers, AT_ONCE)
 
     def _gone(self, number: int) -> FormatError:
         return FormatError(
@@ -232,14 +227,11 @@ class Reading:
         except NotFoundError:
             return None
 
-    def _decoded_all(self, numbers: range, found: list[bytes]) -> Iterator[Entry]:
-        if len(found) == 1:
-            yield self._decoded(numbers[0], found[0])
-        elif found:
-            with Pool(8) as pool:  # some have parts, which are read
-                yield from pool.map(self._decoded, numbers, found)
+    def _decoded_all(self, numbers: range, found: list[bytes]) -> list[Entry]:
+        return threads.each(self._decoded, list(zip(numbers, found, strict=True)), AT_ONCE)  # some have parts, which are read
 
-    def _decoded(self, number: int, data: bytes) -> Entry:
+    def _decoded(self, numbered: tuple[int, bytes]) -> Entry:
+        number, data = numbered
         where = f"{self.store.url}/{names.entry(number)}"
         entry: Entry = decode(data, Entry, where)
         if isinstance(entry, Commit | Abort) and entry.parts is not None:

@@ -33,7 +33,7 @@ from quire.storage import Store
 from quire.storage.once import once
 from quire.storage.threads import Pool
 
-AHEAD = 16  # short segments that are asked for at once
+AHEAD, PART = 16, 8  # short segments that are asked for at once; so many one after the other
 SMALL, TOGETHER, MOST = 1_000, 20_000, 256  # rows of a segment that is read with others, and of all these; how many of them
 NEAR = "near"  # in the place of a segment's name: rows that travel with the fold (see `near`)
 Get = Callable[[str], bytes]
@@ -274,17 +274,17 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said), undone=undone)
 
 
-def _groups(sources: Iterable[Source], *, alone: bool) -> Iterator[list[Source]]:
-    """Sources in their order: small segments that follow one another together, each other one `alone`."""
-    some, rows = list[Source](), 0
+def _groups(sources: Iterable[Source], most: int, rows: int) -> Iterator[list[Source]]:
+    """Sources in their order: small segments that follow one another together, at most so many of so many `rows`; each other one alone."""
+    some, held = list[Source](), 0
     for source in sources:
-        small = not alone and not source.piece and source.rows <= SMALL
-        if some and (not small or len(some) == MOST or rows + source.rows > TOGETHER):
+        small = not source.piece and source.rows <= SMALL
+        if some and (not small or len(some) == most or held + source.rows > rows):
             yield some
-            some, rows = [], 0
+            some, held = [], 0
         if small:
             some.append(source)
-            rows += source.rows
+            held += source.rows
         else:
             yield [source]
     if some:
@@ -297,22 +297,41 @@ def _prefetched(store: Store, sources: list[Source], *, alone: bool) -> Iterator
     if len(short) < 2:
         yield from ([(source, store.get)] for source in sources)
         return
+    size = max(1, min(PART, len(short) // (2 * AHEAD)))  # to hand over one takes as long as a short answer
+    parts = _groups(short, size, SMALL)
     with Pool(AHEAD) as pool:
-        later = iter(short)
-        coming = deque(pool.submit(store.get, source.segment) for source in islice(later, AHEAD))
+        coming = deque((pool.submit(_bytes, store, part), len(part)) for part in islice(parts, AHEAD))
+        answers = deque[Get]()
 
         def bytes_of(source: Source) -> Get:
             if source.piece or source.rows > segments.ROW_GROUP:
                 return store.get
-            coming.extend(pool.submit(store.get, source.segment) for source in islice(later, 1))
-            return partial(_answer, coming.popleft())
+            if not answers:
+                coming.extend((pool.submit(_bytes, store, part), len(part)) for part in islice(parts, 1))
+                asked, n = coming.popleft()
+                answers.extend(partial(_answer, asked, i) for i in range(n))
+            return answers.popleft()
 
-        for some in _groups(sources, alone=alone):
+        for some in _groups(sources, 1 if alone else MOST, TOGETHER):
             yield [(source, bytes_of(source)) for source in some]
 
 
-def _answer(asked: Future[bytes], _: str) -> bytes:
-    return asked.result()
+def _bytes(store: Store, sources: list[Source]) -> list[bytes | Exception]:
+    """The bytes of some segments; in the place of those that cannot be had, why."""
+    found = list[bytes | Exception]()
+    for source in sources:
+        try:
+            found.append(store.get(source.segment))
+        except Exception as e:  # it belongs to who asks for this one
+            found.append(e)
+    return found
+
+
+def _answer(asked: Future[list[bytes | Exception]], at: int, _: str) -> bytes:
+    found = asked.result()[at]
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _in_order(paths: pa.Array) -> pa.Array:

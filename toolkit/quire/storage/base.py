@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from quire.errors import FormatError, StorageError
+from quire.storage import threads
 
 STATE = "_quire"  # below it lie quire's own objects, and above it data files
 ENTRY = ".entry"  # ends the name of what decides between writers: it is put if absent, and never empty
 LONGEST = 4096  # characters of a name, in any store
 OURS = 200  # bytes of the longest name that quire gives below a destination, but for the source's directories
 AT_ONCE = 16  # requests that are on their way together
-WAITING = 1_000  # that wait for these
 LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
 
 
@@ -322,9 +322,7 @@ def remove_all(store: Store, names: Sequence[str]) -> None:
     if isinstance(store, Batching):
         store.remove_all(names)
         return
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for at in range(0, len(names), WAITING):  # each that waits takes two KB
-            list(pool.map(store.remove, names[at : at + WAITING]))
+    threads.each(store.remove, names, AT_ONCE)
 
 
 def at_once(*calls: Callable[[], object]) -> None:

@@ -1,13 +1,33 @@
-"""Calls that block, in threads: those of a generator, and those by which `window` reads where a store's client knows no better way."""
+"""Calls that block, in threads: many at once, those of a generator, and those by which `window` reads where a store's client knows no
+better way.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+PARTS = 4  # of a thread's calls, as some take longer than others
+
+
+def each(work: Callable[[A], B], items: Sequence[A], most: int) -> list[B]:
+    """The results of `work`, in the order of the items, by `most` threads at once; the first error of any.
+
+    Many are handed over together: to hand over one takes as long as a short call.
+    """
+    if len(items) < 2:
+        return [work(item) for item in items]
+    size = max(1, len(items) // (PARTS * most))
+    with ThreadPoolExecutor(min(most, len(items))) as pool:
+        some = pool.map(lambda part: [work(item) for item in part], (items[at : at + size] for at in range(0, len(items), size)))
+        return list(chain.from_iterable(some))
 
 
 class Pool(ThreadPoolExecutor):
