@@ -93,6 +93,13 @@ def test_a_wrong_limit_is_one_line(url: str, options: dict[str, Any], wrong: obj
         bare(url, {**options, "max_concurrency": wrong})
 
 
+@pytest.mark.parametrize("name", ["key", "secret", "token", "profile"])
+def test_an_identity_of_s3_that_is_not_a_text_is_one_line(name: str) -> None:
+    with refused(quire.UsageError, 2, f"the option {name} is a text, and not of the type bytes") as caught:
+        bare("s3://lake", {"key": "a", "secret": "b", name: b"hush"})
+    assert "hush" not in str(caught.value)
+
+
 # ------------------------------------------------------------------------------------------------------------------- the tasks
 def runs(root: int, count: int, size: int = MiB, group: str = "", part: int = 0) -> list[TaskRun]:
     return [TaskRun(group, part, f"object{root}", root, i, 100, size) for i in range(count)]

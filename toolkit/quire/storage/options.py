@@ -55,5 +55,5 @@ def text(options: Mapping[str, object], name: str) -> str:
     """An option that is a text; nothing where it is not given."""
     value = options.get(name, "")
     if not isinstance(value, str):
-        raise UsageError(f"the option {name} is a text, not a {type(value).__name__}")
+        raise UsageError(f"the option {name} is a text, and not of the type {type(value).__name__}.")
     return value.strip()

@@ -19,7 +19,7 @@ from quire.errors import UsageError, choose, scrub
 from quire.packaging import install
 from quire.storage.asking import Asking
 from quire.storage.http import trusted
-from quire.storage.options import names, shared, spelled
+from quire.storage.options import names, shared, spelled, text
 from quire.storage.place import port_of
 from quire.storage.s3.errors import explained
 from quire.storage.s3.transport import answered
@@ -77,6 +77,8 @@ class S3Account:
         self.kwargs: dict[str, Any] = {**(options.get("client_kwargs") or {})}
         for name in self.kwargs:
             choose(name, _CLIENT, "name in client_kwargs")
+        for name in ("key", "secret", "token", "profile"):
+            text({name: options.get(name) or ""}, name)
         if bool(options.get("key")) != bool(options.get("secret")):
             raise UsageError("of the options key and secret of S3 there is only one. Give both, or neither to use this machine's own.")
         endpoint = options.get("endpoint_url") or self.kwargs.get("endpoint_url") or ""
