@@ -5,7 +5,7 @@
     python tests/benchmarks/loop_year.py --every 1 --runs 2000    (likewise a loop of a second)
     python tests/benchmarks/loop_year.py --days 14                (two weeks, in which the clock does not jump)
     python tests/benchmarks/loop_year.py --files 50               (a source that keeps its files for some four hours: half the time)
-    python tests/benchmarks/loop_year.py --every 1 --days 12 --bare 49 --files 50    (a million commits of a loop of a second: hours)
+    python tests/benchmarks/loop_year.py --every 1 --days 12 --bare 399 --files 100   (a million commits of a loop of a second: two hours)
 
 With ARROW_DEFAULT_MEMORY_POOL=system, as `quire run` has it: Arrow's own allocator keeps more, and more of it from month to month.
 
