@@ -28,7 +28,7 @@ def test_as_many_calls_as_are_wanted_are_under_way_together() -> None:
     assert most[0] <= before + 8
 
 
-def test_the_first_error_is_raised_and_the_rest_is_not_begun() -> None:
+def test_the_first_error_is_raised_and_no_call_begins_after_it() -> None:
     begun = list[int]()
 
     def work(i: int) -> int:
@@ -40,4 +40,10 @@ def test_the_first_error_is_raised_and_the_rest_is_not_begun() -> None:
 
     with pytest.raises(StorageError, match="cannot delete 3"):
         threads.each(work, range(1_000), 2)
-    assert len(begun) < 500
+    assert len(begun) < 10
+
+
+@pytest.mark.parametrize("n", [5_000, 9_000])
+def test_more_than_may_wait(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "WAITING", 1_000)
+    assert threads.each(str, range(n), 3) == [str(i) for i in range(n)]

@@ -4,6 +4,7 @@ better way.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,20 +15,30 @@ from typing import Any, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
-PARTS = 4  # of a thread's calls, as some take longer than others
+WAITING, TOGETHER = 4_096, 16  # calls that wait for a thread, each of which takes some memory; and that are handed over together
 
 
 def each(work: Callable[[A], B], items: Sequence[A], most: int) -> list[B]:
-    """The results of `work`, in the order of the items, by `most` threads at once; the first error of any.
+    """The results of `work`, in the order of the items, by `most` threads at once; the first error of any, and no call begins after it.
 
     Many are handed over together: to hand over one takes as long as a short call.
     """
     if len(items) < 2:
         return [work(item) for item in items]
-    size = max(1, len(items) // (PARTS * most))
+    found, over = list[B](), threading.Event()
+
+    def of_part(part: Sequence[A]) -> list[B]:
+        return [work(item) for item in part if not over.is_set()]
+
     with ThreadPoolExecutor(min(most, len(items))) as pool:
-        some = pool.map(lambda part: [work(item) for item in part], (items[at : at + size] for at in range(0, len(items), size)))
-        return list(chain.from_iterable(some))
+        try:
+            for first in range(0, len(items), WAITING):
+                some = items[first : first + WAITING]
+                size = min(TOGETHER, max(1, len(some) // (4 * most)))  # some take longer than others
+                found += chain.from_iterable(pool.map(of_part, (some[at : at + size] for at in range(0, len(some), size))))
+        finally:
+            over.set()
+    return found
 
 
 class Pool(ThreadPoolExecutor):
