@@ -15,6 +15,7 @@ from gathering import gather, refused, write
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
+from quire.read import stream as streams
 from quire.read.source import DataSource
 from quire.read.stream import StreamReader
 
@@ -102,6 +103,27 @@ def test_the_rows_of_now_come_at_the_pace_of_the_limits_too(tmp_path: Path) -> N
     assert batches(reader(tmp_path / "out", maxBytesPerTrigger="1 B")) == brought, "a commit at a time, however large"
     assert batches(reader(tmp_path / "out", startingVersion=1, maxBytesPerTrigger="12 B")) == [sum(brought[:2], Counter()), *brought[2:]]
     assert batches(reader(tmp_path / "out", maxCommitsPerTrigger=1), limit=ReadAllAvailable()) == [sum(brought, Counter())]
+
+
+def test_the_rows_of_now_are_looked_up_once_for_all_of_their_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a file that was superseded meanwhile is found where it is kept; a version that has expired is one line."""
+    source, dest = tmp_path / "in", tmp_path / "out"
+    all_of_them = commits(dest, source, 6, keep_versions="1 h")
+    found, looks, real = reader(dest, maxCommitsPerTrigger=1), list[int](), streams.content
+    monkeypatch.setattr(streams, "content", lambda *given: [looks.append(given[-1]), real(*given)][1])
+    end = found.latestOffset(found.initialOffset(), found.getDefaultReadLimit())
+    taken = [rows(found, found.initialOffset(), end)]
+    quire.Ledger(dest).compact("1 MiB", spark=LOCAL, progress=False)
+    taken += batches(found, end)
+    assert taken == all_of_them
+    assert len(looks) == 1
+    gather(write(source, {"later": b"x\n"}), dest)
+    again = reader(dest, maxCommitsPerTrigger=1)
+    end = again.latestOffset(again.initialOffset(), again.getDefaultReadLimit())
+    quire.Ledger(dest).compact("1 MiB", spark=LOCAL, progress=False)
+    quire.Ledger(dest).expire(quire.Ledger(dest).version)
+    with refused(UsageError, 2, f"version {end['version']} of ", "has expired"):
+        again.latestOffset(end, again.getDefaultReadLimit())
 
 
 def test_a_query_that_takes_what_is_there_does_not_follow_what_comes(tmp_path: Path) -> None:

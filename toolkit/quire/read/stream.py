@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from quire.commit import retire
 from quire.commit.entries import Commit, Published, Task
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
@@ -63,6 +64,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         self.target: int | None = None  # of a query that takes what is there now, and ends
         self._log: Log | None = None
         self._superseded: tuple[int, int, Mapping[str, int]] | None = None
+        self._content: Content | None = None
 
     @staticmethod
     def _begin(given: Mapping[str, str], tip: int) -> int | str:
@@ -76,7 +78,7 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         return max(0, first - 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_log": None, "_superseded": None}
+        return {**vars(self), "_log": None, "_superseded": None, "_content": None}
 
     @property
     def log(self) -> Log:
@@ -181,7 +183,12 @@ class StreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNo
         return rows(self.reading, partition)
 
     def _at(self, version: int) -> Content:
-        return content(self.log.store, self.reading.url, self.reading.options, version)
+        """The content of a version, which stays as it is for all batches of it; superseded files may have moved since the last one."""
+        if self._content is None or self._content.version != version or self.log.refresh().expired() > version:
+            self._content = content(self.log.store, self.reading.url, self.reading.options, version)
+        else:
+            self._content = replace(self._content, kept=retire.places(self.log.store))
+        return self._content
 
     def _arrivals(self, after: int, until: int) -> Iterator[Arrival]:
         """The commits that were published in (after, until], in that order, less what they only write again."""
