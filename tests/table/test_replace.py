@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_table_crash import Story, at_the_slot
 from test_writes import LOCAL, create, frame, ours, theirs, write
@@ -177,6 +178,34 @@ def test_a_chain_passes_on_what_was_replaced(tmp_path: Path) -> None:
     quire.process(table, other, same, function_version="1", spark=LOCAL, progress=False)
     assert ours(other) == ours(table)
     assert ours(other).keys() == {"a", "d"}
+
+
+@pytest.mark.parametrize("how", [{}, LOGS], ids=["base", "logs"])
+def test_a_key_that_inserts_had_brought_twice_is_not_told_as_deleted_beside_its_new_row(tmp_path: Path, how: dict[str, Any]) -> None:
+    table = create(tmp_path / "t", **how)
+    first = write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "sf", 1, 1.0)))
+    second = write(table, "bulk_insert", frame(("a", "sf", 2, 2.0), ("b", "sf", 2, 2.0)))
+    write(table, "insert_overwrite", frame(("a", "sf", 3, 3.0)))
+
+    def told(since: str) -> list[tuple[str, str, int | None]]:
+        found = table.changes(since, images="both", spark=LOCAL).to_pylist()
+        return [(each["op"], each["_hoodie_record_key"], each["after"] and each["after"]["ts"]) for each in found]
+
+    assert ours(table).keys() == {"a"}
+    assert set(told(second.instant)) == {("u", "a", 3), ("d", "b", None)}
+    assert told(first.instant) == [("i", "a", 3)], "the net change of a is not lost: b came and went"
+
+
+def test_keys_that_stand_twice_in_files_of_another_program_have_each_row_as_it_was(tmp_path: Path) -> None:
+    """Its bulk inserts look for no keys, and its updates write each row of a key."""
+    table = create(tmp_path / "t", change_files=False)
+    first = write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "sf", 1, 1.0)))
+    write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+    for path in (tmp_path / "t").rglob("*.parquet"):
+        rows = pq.read_table(path)
+        pq.write_table(pa.concat_tables([rows.slice(0, 1), rows]), path)
+    told = table.changes(first.instant, images="both", spark=LOCAL).to_pylist()
+    assert [(each["op"], each["_hoodie_record_key"], each["before"]["ts"], each["after"]["ts"]) for each in told] == [("u", "a", 1, 2)] * 2
 
 
 # ---------------------------------------------------------------------------------------------------------------- beside compactions

@@ -255,22 +255,23 @@ def _of_slices(store: Store, look: Look, columns: pa.Schema) -> _Found:
         raise FormatError(f"{store.url}/{(look.before + look.after)[0]} has rows without a key: look who wrote it.")
     at = pc.index_in(new.column(KEY), value_set=old.column(KEY)).combine_chunks()
     there = np.asarray(pc.is_valid(at))
-    gone = np.ones(old.num_rows, bool)
+    gone = ~np.asarray(pc.is_in(old.column(KEY), value_set=new.column(KEY)), bool)  # also of a key that was there twice
     met = np.asarray(at.drop_null(), np.int64)
-    gone[met] = False
     same = np.asarray(pc.equal(new.column(TIME).filter(pa.array(there)), old.column(TIME).take(pa.array(met))).fill_null(False), bool)
     updated = np.zeros(new.num_rows, bool)
     updated[np.flatnonzero(there)[~same]] = True
     was = np.zeros(old.num_rows, bool)
     was[met[~same]] = True
     for op, before, after in ((UPDATE, was, updated), (INSERT, None, ~there), (DELETE, gone, None)):
-        images = [
+        past, now = (
             None if which is None else _read(store, files, whole, which).sort_by(KEY)
             for files, which in ((look.before, before), (look.after, after))
-        ]
-        some = next(image for image in images if image is not None)
-        if some.num_rows:
-            yield op, some.column(KEY), *images
+        )  # fmt: skip
+        if past is not None and now is not None:  # a key that is there twice has its row before twice
+            past = past.take(pc.index_in(now.column(KEY), value_set=past.column(KEY)))
+        some = past if now is None else now
+        if some is not None and some.num_rows:
+            yield op, some.column(KEY), past, now
 
 
 def _read(store: Store, files: Sequence[str], columns: pa.Schema, which: Any = None) -> pa.Table:

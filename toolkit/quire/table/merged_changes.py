@@ -158,8 +158,7 @@ def rows(store: Store, sides: Sides, columns: pa.Schema) -> Found:
     old, new = _read(store, sides.before, whole, then, keys), _read(store, sides.after, whole, now, keys)
     met, same = _met(old, new)
     there = met >= 0
-    gone = np.ones(old.num_rows, bool)
-    gone[met[there]] = False
+    gone = ~np.asarray(pc.is_in(old.column(KEY), value_set=new.column(KEY)), bool)  # also of a key that was there twice
     updated = there & ~same
     yield UPDATE, new.column(KEY).filter(pa.array(updated)), old.take(pa.array(met[updated])), new.filter(pa.array(updated))
     inserted, deleted = new.filter(pa.array(~there)), old.filter(pa.array(gone))
