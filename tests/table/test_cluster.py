@@ -362,6 +362,28 @@ def test_the_order_is_known_when_its_instant_was_archived(tmp_path: Path) -> Non
     assert cluster(table).sort == ("fare",)
 
 
+@pytest.mark.parametrize("how", [{}, {"cdc": "data_before_after"}], ids=["plain", "with CDC logs"])
+def test_a_key_that_stands_twice_in_one_file_is_updated_and_deleted(tmp_path: Path, how: dict[str, Any]) -> None:
+    table = create(tmp_path / "t", **how)
+    write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "sf", 1, 1.0)))
+    last = write(table, "bulk_insert", frame(("a", "sf", 2, 2.0), ("c", "sf", 2, 2.0)))
+    assert cluster(table).files == 1
+
+    def there() -> list[tuple[str, int]]:
+        rows = table.snapshot(spark=LOCAL)
+        return sorted(zip(rows.column("id").to_pylist(), rows.column("ts").to_pylist(), strict=True))
+
+    assert there() == [("a", 1), ("a", 2), ("b", 1), ("c", 2)]
+    done = write(table, "upsert", frame(("a", "sf", 3, 3.0), ("d", "sf", 3, 3.0)))
+    assert (done.inserted, done.updated, done.stale) == (1, 2, 0)
+    late = write(table, "upsert", frame(("a", "sf", 2, 0.0)))
+    assert (late.updated, late.stale, there()) == (0, 2, [("a", 3), ("a", 3), ("b", 1), ("c", 2), ("d", 3)])
+    assert write(table, "delete", frame(("a", "sf", 4, 0.0))).deleted == 2
+    assert there() == [("b", 1), ("c", 2), ("d", 3)]
+    told = table.changes(last.instant, spark=LOCAL).to_pylist()
+    assert sorted((each["op"], each["_hoodie_record_key"]) for each in told) == [("d", "a"), ("i", "d")]
+
+
 def test_one_partition_alone_may_be_clustered(tmp_path: Path) -> None:
     table = scattered(tmp_path / "t")
     assert cluster(table, partitions="sf").file_groups == 3

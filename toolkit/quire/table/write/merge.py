@@ -50,13 +50,17 @@ class Coming:
 
 @dataclass
 class Merged:
-    """The counts of a merge: rows of the new file by what happened to them; `stale` came too late for their key and changed nothing."""
+    """The counts of a merge: rows of the new file by what happened to them; `stale` came too late for their key and changed nothing.
+
+    `again`: how many of these had met another row of their key before, as the base file has it more than once.
+    """
 
     kept: int = 0
     updates: int = 0
     inserts: int = 0
     deletes: int = 0
     stale: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,9 @@ class _Merge:
         at = pc.index_in(own.column(KEY), value_set=brought.keys).combine_chunks()
         hits = np.flatnonzero(np.asarray(pc.is_valid(at)))
         found = np.asarray(at.take(pa.array(hits)), dtype=np.int64)
+        known = np.count_nonzero(met)
         met[found] = True
+        self.counts.again += len(found) - int(np.count_nonzero(met) - known)
         if self.ordering is not None and len(hits):
             before, after = own.column(self.ordering).take(pa.array(hits)), brought.rows.column(self.ordering).take(pa.array(found))
             wins = np.asarray(pc.fill_null(pc.greater_equal(after, before), True))

@@ -146,7 +146,7 @@ def _checked(work: Work, target: Target, answer: Mapping[str, Any]) -> Written:
     elif target.ranges:
         right = right and not came and (file is not None) == (counts.kept > 0)
     else:
-        right = right and came == target.rows and (file is not None) == (came > counts.stale)
+        right = right and came - counts.again == target.rows and (file is not None) == (came > counts.stale)
     log = target.log
     if file is not None:
         begun = log.begun if log else work.instant
