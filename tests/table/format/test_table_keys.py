@@ -168,6 +168,7 @@ def test_url_encoding_is_hive_s() -> None:
         ("x" * 254, True, False, "255 bytes"), ("é" * 128, False, False, "255 bytes"), ("metadata", False, False, "leave out.*hive style"),
         (".hoodie", False, True, "leave out"), ("_delta_log", False, False, "leave out"), ("a\0", True, True, "NUL"),
         ("/" * 100, True, True, "255"), ("_iceberg", False, False, "an export.*hive style"), ("_symlinks", False, True, "an export"),
+        ("_quire", False, False, "its own state.*hive style"),
     ],
 )  # fmt: skip
 def test_a_value_that_makes_no_partition_is_refused(value: str, hive: bool, encode: bool, why: str) -> None:

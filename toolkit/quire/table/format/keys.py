@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.names import EXPORTS
+from quire.commit.names import EXPORTS, STATE
 from quire.errors import RefusedError, UsageError, quoted
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -115,6 +115,7 @@ def _level(field: str, values: pa.Array, hive_style: bool, url_encode: bool, top
     if top:
         _refuse(said, pc.is_in(names, pa.array(_HIDDEN)), field, "readers of Hudi leave out a directory of this name. Use hive style")
         _refuse(said, pc.is_in(names, pa.array(list(EXPORTS.values()))), field, "the metadata of an export lie there. Use hive style")
+        _refuse(said, pc.equal(names, STATE), field, "quire keeps its own state under this name. Use hive style")
     return names
 
 
