@@ -143,6 +143,22 @@ def test_changes_stay_as_long_as_the_table_can_be_read(tmp_path: Path) -> None:
     assert "cleaned" in refused(lambda: table.changes(instants[1], spark=LOCAL))
 
 
+@pytest.mark.parametrize("replaces", [True, False], ids=["overwrite", "drop"])
+def test_changes_are_not_told_of_an_older_slice_that_a_savepoint_holds(tmp_path: Path, *, replaces: bool) -> None:
+    table = create(tmp_path / "t")
+    write(table, "upsert", frame(("a", "sf", 1, 1.0)))
+    table.savepoint()
+    last = write(table, "upsert", frame(("a", "sf", 2, 2.0), ("b", "sf", 2, 2.0))).instant
+    if replaces:
+        write(table, "insert_overwrite", frame(("c", "sf", 3, 3.0)))
+    else:
+        table.delete_partitions("sf", progress=False)
+    gone = {("d", "a"), ("d", "b")} | ({("i", "c")} if replaces else set())
+    assert {(each["op"], each["_hoodie_record_key"]) for each in table.changes(last, spark=LOCAL).to_pylist()} == gone
+    assert clean(table).files == 1
+    assert "was cleaned" in refused(lambda: table.changes(last, spark=LOCAL))
+
+
 def test_no_row_that_was_deleted_stays_anywhere(tmp_path: Path) -> None:
     table = create(tmp_path / "trips", ordering=None)
     write(table, "upsert", frame(("secret", "sf", 1, 1.0), ("b", "sf", 1, 1.0)))

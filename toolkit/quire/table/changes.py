@@ -46,6 +46,7 @@ _CLUSTER = "CLUSTER"  # moves rows and changes none
 _ELSE = ". Ask for changes since "
 SHARE = 2 << 20  # bytes of files that one task reads at least
 TOGETHER = 32 << 20  # bytes of the files of a partition, whose changes one task brings together; some four times as many as rows
+_Taken = Mapping[tuple[str, str], Sequence[names.BaseFile | names.LogFile]]  # files, by their partition and file group
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Me
 
 def _looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Merging | None) -> list[Look]:
     known: dict[tuple[str, str], list[Slice]] | None = None
+    taken: _Taken = {}
     found = list[Look]()
     pairs = zip(asked, line.commits(asked), strict=True)
     if merging is not None:
@@ -115,8 +117,9 @@ def _looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: M
             else:
                 rest.append((partition, stat))
         if rest or commit.replaced:
-            known = known if known is not None else file_groups.history(store, line)
-            found += _compared(store, known, instant, commit, rest)
+            if known is None:
+                known, taken = file_groups.history(store, line), merged_changes.cleaned(line)
+            found += _compared(store, known, taken, instant, commit, rest)
     return found
 
 
@@ -146,13 +149,21 @@ def _changed_in(instant: Instant, partition: str, stat: WriteStat) -> Look:
 
 
 def _compared(
-    store: Store, known: Mapping[tuple[str, str], list[Slice]], instant: Instant, commit: CommitMetadata, rest: list[tuple[str, WriteStat]]
+    store: Store, known: Mapping[tuple[str, str], list[Slice]], taken: _Taken, instant: Instant, commit: CommitMetadata,
+    rest: list[tuple[str, WriteStat]],
 ) -> Iterator[Look]:  # fmt: skip
-    """Base files to compare: each with the one that it replaced; where groups end, all of a partition together, as rows move."""
+    """Base files to compare: each with the one that it replaced; where groups end, all of a partition together, as rows move.
+
+    `taken`: the files that cleans have taken. A savepoint may hold one that is older than these.
+    """
 
     def last(partition: str, group: str, at: str | None) -> Slice:
-        before = [each for each in known.get((partition, group), ()) if each.instant < instant.time]
-        if not before or (at is not None and before[-1].instant != at):
+        key = partition, group
+        before = [each for each in known.get(key, ()) if each.instant < instant.time]
+        if (
+            not before or (at is not None and before[-1].instant != at)
+            or any(before[-1].instant < file.instant < instant.time for file in taken.get(key, ()))
+        ):  # fmt: skip
             raise _gone(store, instant.time, f"the file of {group} in {partition!r} before it")
         return before[-1]
 

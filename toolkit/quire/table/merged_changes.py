@@ -66,6 +66,17 @@ def moves(instant: Instant, commit: CommitMetadata) -> bool:
     return word in _MOVES or commit.compacted or (instant.action == "commit" and word in _UNKNOWN)
 
 
+def cleaned(line: Timeline) -> dict[Group, list[BaseFile | LogFile]]:
+    """Partition and file group → the files of it that cleans have taken, as far as their plans are on the timeline."""
+    found = dict[Group, list[BaseFile | LogFile]]()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        plans = list(pool.map(line.clean_of, sorted(line.cleans)))
+    for partition, files in ((p, f) for data, where in plans for p, f in cleaning.planned(data, where).items()):
+        for file in files:
+            found.setdefault((partition, file.file_id), []).append(file)
+    return found
+
+
 class Past:
     """The slices of a table as of any of its writes, by one listing. `gone(instant, what)` makes the error for what was cleaned.
 
@@ -78,12 +89,7 @@ class Past:
         self._holds, self._compactions = line.holds(by_end=True), line.compactions()
         self._ends = line.ends(file_groups.logged(self._there.values()))
         self._counts = sorted(instant.counts[0] for instant in line.completed)
-        self._gone, self._cleaned = gone, dict[Group, list[BaseFile | LogFile]]()
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            plans = list(pool.map(line.clean_of, sorted(line.cleans)))
-        for partition, files in ((p, f) for data, where in plans for p, f in cleaning.planned(data, where).items()):
-            for file in files:
-                self._cleaned.setdefault((partition, file.file_id), []).append(file)
+        self._gone, self._cleaned = gone, cleaned(line)
 
     def before(self, instant: Instant) -> str:
         """When the write before another one counts; "": it is the first one. A compaction counts, so no slice before it is needed."""
