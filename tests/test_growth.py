@@ -51,6 +51,9 @@ from quire.sources.transforms.processing import BLOCK, Processing, _Quarantine
 from quire.sources.transforms.xml import xml
 from quire.storage import Entry, Trouble, connect
 from quire.storage.local import LocalStore
+from quire.table.file_groups import Slice
+from quire.table.write.blocks import Run
+from quire.table.write.targets import targets
 
 OWN = str(Path(quire.__file__).parent)
 HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "max_quarantined": MANY}
@@ -184,6 +187,13 @@ def row_groups(n: int) -> Callable[[], object]:
     return lambda: [rows.take(i, 1) for i in range(n)]
 
 
+def placed(n: int) -> Callable[[], object]:
+    """New rows come into each of so many partitions of a table."""
+    slices = [Slice(f"p={i:06}", f"g{i}", "20261122100000000", f"p={i:06}/g{i}.parquet", 10) for i in range(n)]
+    runs = [Run("block", i, f"p={i:06}", 3, 0, 30, "a", "c") for i in range(n)]
+    return lambda: targets(runs, slices, 1000, 10.0)
+
+
 def reported(n: int) -> Callable[[], object]:
     """A report of a run that left out, quarantined and could not read so many."""
     some = tuple((f"p{i}", "why") for i in range(n))
@@ -228,7 +238,7 @@ def test_the_steps_of_a_picture_grow_as_what_it_shows_does(loop: Callable[[int],
 
 
 @pytest.mark.parametrize(
-    "loop", [reported, sources, row_groups, retried, removed, met, rejected, packed, in_folders, lined, covered, marked, unmarked]
+    "loop", [reported, sources, row_groups, retried, removed, met, rejected, packed, in_folders, lined, covered, marked, unmarked, placed]
 )
 def test_the_steps_of_a_loop_grow_as_its_input_does(loop: Callable[[int], Callable[[], object]]) -> None:
     assert grows(loop, 100) < 2.6

@@ -84,10 +84,13 @@ def targets(
             found.setdefault((run.partition, run.group), []).append(Share(run, 0, run.rows))
         elif run.deletes < run.rows:
             inserts.append(run)
+    near = dict[str, list[Slice]]()
+    for one in slices if fill else ():
+        near.setdefault(one.partition, []).append(one)
     for partition, some in groupby(sorted(inserts, key=lambda run: (run.partition, run.first)), attrgetter("partition")):
         new = list(some)
         length = row_size or PACKED * sum(run.size for run in new) / sum(run.rows for run in new)
-        own = [each for each in slices if each.partition == partition and _takes(each, target_size, logs)] if fill else []
+        own = [each for each in near.get(partition, ()) if _takes(each, target_size, logs)]
         # Files that are written anyway first; of the others the smallest ones: they cost least, and take most.
         own.sort(key=lambda each: ((partition, each.group) not in found, each.size))
         rooms = [(each.group, max(1, int((target_size - each.size) / length))) for each in own]
