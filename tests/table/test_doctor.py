@@ -15,7 +15,7 @@ import pytest
 from test_archived_timeline import lay, leave, line_of
 from test_clean import clean, home, written
 from test_lost import NEW, A, B, beside, change, compacted, scheduled, table_of
-from test_writes import LOCAL, frame, ours, write
+from test_writes import LOCAL, create, frame, ours, write
 
 import quire
 from gathering import snapshot
@@ -117,6 +117,23 @@ def test_files_that_are_gone_or_cut_are_found(tmp_path: Path) -> None:
     assert finding(table, "files of another size").names == found.names
     newest.unlink()
     table.restore(instants[0], progress=False)
+    assert table.doctor().healthy
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_log_that_was_cut_is_found_and_one_that_another_program_has_appended_to_is_not(tmp_path: Path, version: int) -> None:
+    """No reader fails on it: it looks like what a writer that died has left."""
+    place = tmp_path / "trips"
+    table = create(place, type="merge_on_read", version=version)
+    write(table, "upsert", frame(("a", "sf", 1, 1.0)))
+    write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+    (log,) = (path for path in place.rglob(".*") if names.log_file(path.name))
+    kept = log.read_bytes()
+    log.write_bytes(kept[: len(kept) // 2])
+    assert ours(table)["a"]["ts"] == 1
+    assert finding(table, "files of another size").names == (str(log.relative_to(place)),)
+    log.write_bytes(kept + kept[:7])
+    assert ours(table)["a"]["ts"] == 2
     assert table.doctor().healthy
 
 

@@ -59,7 +59,7 @@ class Said:
 
     errors     those that nobody can read
     replaced   (partition, file group) → the instant at which another took its place
-    counts     (partition, file group) → the files of its newest slice, and the size of the base file; of logs 0
+    counts     (partition, file group) → the files of its newest slice, and the sizes that commits say; of a log at least so much
     named      base files that are there, and that a write names
     """
 
@@ -75,7 +75,8 @@ class Said:
             key, name, base = (partition, file.file_id), str(stat.path), isinstance(file, BaseFile)
             if base:
                 self.counts[key] = {}
-            self.counts.setdefault(key, {})[name] = stat.file_size_in_bytes if base else 0
+            sizes = self.counts.setdefault(key, {})
+            sizes[name] = max(sizes.get(name, 0), stat.file_size_in_bytes)
             if name in there:
                 self.named.add(name)
 
@@ -209,8 +210,14 @@ def _missing(seen: Seen) -> Iterator[Finding]:
             "missing files", "commits name files that are gone, with their rows",
             "put them back from a copy, or table.restore(instant) to one that does not name them", gone,
         )  # fmt: skip
-    if cut := [there[name] for name, size in wanted.items() if size and name in there and there[name].size != size]:
-        yield _of("files of another size", "base files have other sizes than their commits say", "put them back from a copy", cut)
+    if cut := [there[name] for name, size in wanted.items() if size and name in there and _is_cut(there[name], size)]:
+        what = "files have other sizes than their commits say, and of a log that was cut no reader misses the rows"
+        yield _of("files of another size", what, "put them back from a copy, before anybody compacts the table", cut)
+
+
+def _is_cut(entry: Entry, size: int) -> bool:
+    """Whether a file is not as long as its commit says; other programs append to logs."""
+    return entry.size < size if names.log_file(entry.name.rpartition("/")[2]) else entry.size != size
 
 
 def _unnamed(seen: Seen) -> Iterator[Finding]:
