@@ -22,6 +22,7 @@ from quire.commit.entries import Commit, Foreign, Published
 from quire.commit.log import Log
 from quire.errors import RefusedError, UsageError
 from quire.storage import connect
+from quire.storage.local import LocalStore
 from quire.table import closer
 from quire.table.format import names
 from quire.table.format.schema import META
@@ -397,3 +398,17 @@ def test_two_first_writes_of_the_same_columns_are_computed_once_each(tmp_path: P
             lambda: write(Table(tmp_path / "t"), "bulk_insert", frame(("b", "la", 1, 1.0))),
         )
     assert (len(rounds), set(ours(table))) == (2, {"a", "b"})
+
+
+def test_the_partitions_of_a_commit_are_looked_at_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look is a request: one after the other, those of some thousand partitions would keep an instant back for minutes."""
+    table, two, stat = create(tmp_path / "t"), threading.Barrier(2), LocalStore.stat
+
+    def meeting(store: LocalStore, name: str) -> Any:
+        if name.endswith(names.PARTITION_METADATA):
+            two.wait(30)
+        return stat(store, name)
+
+    monkeypatch.setattr(LocalStore, "stat", meeting)
+    write(table, "upsert", frame(*((f"k{i}", f"c{i}", 1, 1.0) for i in range(4))))
+    assert len(ours(table)) == len(theirs(tmp_path / "t")) == 4

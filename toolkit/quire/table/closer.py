@@ -8,7 +8,8 @@ Each arrow is objects in the job's folder, so a driver that finds the job goes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -162,9 +163,7 @@ class TableCloser:
         ended = {partition: list(groups) for partition, groups in said.replaced.items() if groups}
         if made.named(written) != {file.name for file in done.data_files} or written.replaced != ended:
             raise FormatError(f"{where} names other files than the log's entry of job {commit.job}: it is damaged, or forged.")
-        for marker, content in made.partitions({partition for partition, *_ in written.files()}, said.instant).items():
-            if store.stat(marker) is None:
-                store.put_if_absent(marker, content)
+        _mark(store, made.partitions({partition for partition, *_ in written.files()}, said.instant))
         if pending != COMPACTION:
             store.put(asked, commits.requested(pending))  # a compaction has its plan there
         store.put(under_way, b"")
@@ -184,6 +183,17 @@ class TableCloser:
                 f"{store.url}/{where}, which the log's entry of job {commit.job} needs to complete its instant, is gone: somebody deletes "
                 f"below {names.FOLDER}/_quire. Put back a copy."
             ) from None
+
+
+def _mark(store: Store, partitions: Mapping[str, bytes]) -> None:
+    """Put the partitions' own metadata where there are none yet; most are there, and each look is a request."""
+
+    def mark(marker: str, content: bytes) -> None:
+        if store.stat(marker) is None:
+            store.put_if_absent(marker, content)
+
+    with ThreadPoolExecutor(timeline.PARALLEL) as pool:
+        list(pool.map(mark, partitions, partitions.values()))
 
 
 def _carry_out(store: Store, said: Round, content: bytes, where: str, number: int) -> None:
