@@ -50,7 +50,7 @@ def table_of(folder: Path, type: str, **more: Any) -> Table:
     write(table, "upsert", rows(NARROW, ("a", "sf", 1), ("b", "sf", 2), ("c", "la", 3)))
     write(table, "upsert", rows(NARROW, ("b", "sf", 5)))
     if type == "merge_on_read":
-        with refused(RefusedError, 2, "Call table.compact(), then write again"):
+        with refused(RefusedError, 2, f"logs of {table.url} have it", "Call table.compact(), then write again"):
             write(table, "upsert", rows(WIDE, ("a", "sf", LARGE)))
         table.compact(spark=LOCAL, progress=False)
     return table

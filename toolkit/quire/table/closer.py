@@ -397,8 +397,8 @@ class _Rows:
         wider = [f.name for f in now if f.name in found.names and found.field(f.name).type != f.type]
         if wider and (logs := sum(len(one.logs) for one in view.slices)):
             raise RefusedError(
-                f"the column {wider[0]!r} would become {found.field(wider[0]).type}, and {logs:,} logs of {self.work.dest} have it as "
-                f"{now.field(wider[0]).type}: no program but quire reads both. Call table.compact(), then write again."
+                f"the column {wider[0]!r} would become {found.field(wider[0]).type}, and {logs:,} logs of {plain(self.work.dest)} have it "
+                f"as {now.field(wider[0]).type}: no program but quire reads both. Call table.compact(), then write again."
             )
         return found
 
