@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jvm
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,8 @@ from test_writes import LOCAL, create, frame, write
 from gathering import refused
 from quire.errors import RefusedError, UsageError
 from quire.storage import connect
-from quire.table import timeline
+from quire.table import overview, timeline
+from quire.table.envelope import Envelope
 from quire.table.format.schema import META
 from quire.table.table import Table
 
@@ -250,3 +253,22 @@ def test_a_table_without_meta_fields_is_refused_in_one_line(tmp_path: Path) -> N
     properties = tmp_path / "t/.hoodie/hoodie.properties"
     properties.write_bytes(properties.read_bytes() + b"\nhoodie.populate.meta.fields=false\n")
     refused(RefusedError, "no meta fields", lambda: Table(table.url).history("a"))
+
+
+def test_a_time_that_python_does_not_have_is_one_line(tmp_path: Path) -> None:
+    """The end of the year 9999 somewhere west of Greenwich, which programs on the JVM store for `never`."""
+    columns = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("till", pa.timestamp("us", "UTC"))])
+    table = create(tmp_path / "t")
+    write(table, "upsert", frame(("a", "sf", 1, dt.datetime(2026, 1, 1, tzinfo=dt.UTC)), schema=columns))
+    (path,) = tmp_path.rglob("*.parquet")
+    rows = pq.read_table(path)
+    never = pa.array([253402329599000000], pa.timestamp("us", "UTC"))
+    pq.write_table(rows.set_column(rows.schema.get_field_index("till"), "till", never), path)
+    changes = table.changes("00000000000000", images="both", spark=LOCAL).to_batches()
+    calls: list[Callable[[], Any]] = [
+        lambda: table.history("a"), lambda: list(overview.rows(table)), lambda: [list(Envelope("t", ("id",)).messages(b)) for b in changes]
+    ]  # fmt: skip
+    for call in calls:
+        with refused(RefusedError, 2, "outside of the years 1 to 9999"):
+            call()
+    assert table.snapshot(spark=LOCAL).num_rows == 1

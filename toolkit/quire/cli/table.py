@@ -33,6 +33,7 @@ from quire.storage.within import marked
 from quire.table import compacting, overview, timeline
 from quire.table.changes import IMAGES
 from quire.table.doctor import OLD
+from quire.table.reading import as_python
 from quire.table.services import check_instant
 from quire.table.settings import opened
 from quire.table.view import there
@@ -304,7 +305,7 @@ def _rows(found: Any, limit: int | None) -> Iterator[dict[str, Any]]:
         some = found if most is None else found.limit(most)
         packed = some.mapInArrow(portable(found.sparkSession, _packed), "rows binary").toLocalIterator()
         batches = (batch for row in packed for batch in pa.ipc.open_stream(row["rows"]))
-    return (row for batch in batches for row in batch.to_pylist())
+    return (row for batch in batches for row in as_python(batch, "the table"))
 
 
 def _packed(batches: Iterable[Any]) -> Iterator[Any]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from quire.table.changes import INSTANT, PARTITION
 from quire.table.format.change_file import AFTER, BEFORE, DELETE, INSERT, OP, UPDATE
+from quire.table.reading import as_python
 
 CONNECTOR = "quire"
 READ = "r"  # the op of a row of the first snapshot
@@ -49,7 +50,8 @@ class Envelope(NamedTuple):
         """The records of some changes, which have both images, in their order."""
         form = _plain if _floats(batch.schema.field(AFTER).type) else _as_it_is
         names = (OP, INSTANT, PARTITION, BEFORE, AFTER)
-        for op, instant, partition, was, becomes in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+        columns = (as_python(batch.column(name), self.table) for name in names)
+        for op, instant, partition, was, becomes in zip(*columns, strict=True):
             before, after = form(was), form(becomes)
             row = before if after is None else after
             key = _encoder.encode({name: row[name] for name in self.key})

@@ -264,7 +264,7 @@ class _Reader:
         if one is None:
             return []
         base = self._of_base(one) if one.name else self.reads.empty_table()
-        found = [(one.instant, _row(base), one.name)] if one.name else []
+        found = [(one.instant, self._row(base), one.name)] if one.name else []
         if not one.logs or (self._in_base and one.name and not base.num_rows):
             return found
         self.files.update(one.logs)
@@ -274,8 +274,12 @@ class _Reader:
             file = next(name for time, name, _ in reversed(said) if time == instant)
             merged = realtime.together(parts, self.merging, self.store.url)
             rows = list(realtime.applied(base.to_batches(), merged, self.merging)) if merged else []
-            found.append((instant, _row(pa.Table.from_batches(rows, self.reads)), file))
+            found.append((instant, self._row(pa.Table.from_batches(rows, self.reads)), file))
         return found
+
+    def _row(self, rows: pa.Table) -> Row | None:
+        found: list[Row] = reading.as_python(rows.slice(0, 1), self.store.url)
+        return found[0] if found else None
 
     def _of_base(self, one: Slice) -> pa.Table:
         """The row of the key in a base file, or none."""
@@ -369,10 +373,6 @@ def _walk(places: _Places, reader: _Reader, group: Group) -> list[_Version]:
             sure = sure and follows
         at -= 1
     return found
-
-
-def _row(rows: pa.Table) -> Row | None:
-    return rows.slice(0, 1).to_pylist()[0] if rows.num_rows else None
 
 
 def _once(versions: Iterable[_Version], ends: Mapping[str, str]) -> list[_Version]:

@@ -157,7 +157,8 @@ def rows(table: Table, columns: Sequence[str] | None = None, *, read_optimized: 
     """The rows of `table.snapshot`, a part of a base file at a time: whoever stops early reads no more. The same errors, at once."""
     store, found, there, wanted, merging = table._newest(columns, read_optimized=read_optimized)
     shown = pa.schema([there.field(name) for name in wanted])
-    return (row for one in found for batch in reading.rows_of(store, one, shown, merging) for row in batch.to_pylist())
+    batches = (batch for one in found for batch in reading.rows_of(store, one, shown, merging))
+    return (row for batch in batches for row in reading.as_python(batch, table.url))
 
 
 def instants(table: Table, options: Mapping[str, Any] | None = None, *, last: int | None = None) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.errors import FormatError, UsageError, quoted, scrub
+from quire.errors import FormatError, RefusedError, UsageError, quoted, scrub
 from quire.formats import parquet
 from quire.formats.damage import ARROW
 from quire.spark.releases import from_arrow_schema
@@ -70,6 +70,18 @@ def deleted(store: Store, one: Slice, merging: Merging) -> pa.Array:
     alive = [merging.keys(rows) for rows in realtime.applied(batches(store, one.name, reads), changes, merging)]
     gone = changes.keys.filter(pa.array(changes.deletes))
     return gone.filter(pc.invert(pc.is_in(gone, value_set=pa.chunked_array(alive, pa.string()))))
+
+
+def as_python(rows: Any, where: str) -> list[Any]:
+    """Rows, or values, as Python has them; RefusedError for one that it does not have, as JVM writers may have stored it."""
+    try:
+        found: list[Any] = rows.to_pylist()
+    except (OverflowError, ValueError) as e:
+        raise RefusedError(
+            f"{where} holds a value that Python does not have, such as a time outside of the years 1 to 9999 ({scrub(str(e), 100)}): "
+            "read it with table.snapshot."
+        ) from e
+    return found
 
 
 @contextmanager
