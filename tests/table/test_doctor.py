@@ -214,6 +214,21 @@ def test_keys_that_stand_twice_are_found_and_its_advice_mends_them(tmp_path: Pat
     assert table.doctor(records=True, spark=quire.LocalRunner()).healthy
 
 
+def test_its_advice_mends_keys_that_stand_twice_in_a_base_file_beside_logs(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 1, type="merge_on_read")
+    write(table, "bulk_insert", frame(("a", "sf", 7, 7.0)))
+    table.cluster(spark=LOCAL, progress=False)
+    (found,) = table.doctor(records=True, spark=LOCAL).findings
+    assert "table.compact(), again until none of them is there" in found.mend
+    for _ in range(2):
+        assert "a" in table.snapshot(spark=LOCAL).column("id").to_pylist()
+        write(table, "delete", frame(("a", "sf", 8, 0.0)))
+        table.compact(spark=LOCAL, progress=False)
+    write(table, "insert", frame(("a", "sf", 9, 7.0)))
+    assert ours(table)["a"]["ts"] == 9
+    assert table.doctor(records=True, spark=LOCAL).healthy
+
+
 def test_on_spark_keys_are_compared_alike(spark: Any, tmp_path: Path) -> None:
     table, _ = written(tmp_path / "trips", 1)
     assert table.doctor(records=True, spark=spark).records == 3

@@ -18,6 +18,7 @@ from quire.storage import connect, remove_all
 from quire.storage.within import marked
 from quire.table import file_groups, findings
 from quire.table.findings import SHOWN, Finding
+from quire.table.format.config import MERGE_ON_READ
 from quire.table.settings import opened
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ def _compared(table: Table, spark: Any) -> tuple[int, list[Finding]]:
     if not keys:
         return total, []
     what = "record keys stand in several rows: `insert` does not look for keys, or two programs have inserted at once"
-    mend = "table.delete(rows with these keys), then table.insert(one row of each)"
+    # Logs delete the first row alone of a key that a base file has twice, as Hudi reads them.
+    until = " and table.compact(), again until none of them is there" if table.config.type == MERGE_ON_READ else ""
+    mend = f"table.delete(rows with these keys){until}, then table.insert(one row of each)"
     return total, [Finding("duplicate keys", what, mend, keys, names=tuple(str(each) for each in some))]
 
 
