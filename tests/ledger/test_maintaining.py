@@ -80,7 +80,9 @@ def test_what_is_due_is_told_and_then_done(tmp_path: Path) -> None:
     assert ledger.maintain(dry_run=True, **SOON, **HERE).due == {}, "and then nothing is"
     assert "compacted" in str(done)
     assert "archived" in str(again) + str(done)
-    json.dumps(again.as_dict(), default=vars)
+    assert json.loads(json.dumps(again.as_dict()))["archived"] == again.archived
+    said = json.loads(json.dumps(done.as_dict()))
+    assert (said["compaction"]["removed"], said["expired"]["dest"]) == (9, done.dest)
     assert ledger.verify(spark=LocalRunner()).ok
     assert ledger.summary().files == 9
     assert lines_of(dest) == sorted(line for content in expected(tmp_path).values() for line in content.splitlines())

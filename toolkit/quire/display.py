@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 from quire.errors import printable
@@ -34,8 +34,8 @@ class Shown:
         return facts(self.dest, self._facts(), self._note())
 
     def as_dict(self) -> dict[str, Any]:
-        """All of its fields, as JSON takes them."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # the children are dataclasses
+        """All of its fields, as JSON takes them; what is a result itself is a dictionary, too."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]  # the children are dataclasses
 
 
 def facts(title: str, rows: Mapping[str, object], note: str = "") -> str:

@@ -59,7 +59,7 @@ class UpkeepReport(Maintenance):
     gaps        outages that the call has outlived, each a `quire.Gap`, and `gap_count`, as in `quire.Report`
 
         report = ledger.maintain(dry_run=True)
-        print(report), report.due, json.dumps(report.as_dict(), default=vars)
+        print(report), report.due, json.dumps(report.as_dict())
     """
 
     compaction: Changed | None = None
