@@ -300,6 +300,8 @@ def test_a_destination_is_exported_and_not_any_more(run: Run, tmp_path: Path) ->
     assert (dest / "_delta_log" / f"{1:020}.json").exists()
     assert run("ledger", "export", dest, "delta", "--drop") == (0, "", "")
     assert not (dest / "_delta_log").exists()
+    assert answer(run("ledger", "export", dest, "delta", "--json"))["format"] == "delta"
+    assert answer(run("ledger", "export", dest, "delta", "--drop", "--json")) == {"dropped": "delta"}
     for words, wrong in ((("detla",), "Did you mean 'delta'"), (("iceberg", "--catalog", "prod"), "go together")):
         code, _, err = run("ledger", "export", dest, *words)
         assert code == 2

@@ -145,7 +145,8 @@ def test_older_slices_are_cleaned_and_a_savepoint_holds_them(run: Run, trips: Pa
     assert (planned["slices"], planned["dry_run"]) == (2, True)
     done = answer(run("table", "clean", trips, "--versions", "1", "--quiet", "--json"))
     assert (done["slices"], done["files"], done["savepoints"]) == (2, 2, [saved["instant"]])
-    assert run("table", "savepoint", trips, "--instant", saved["instant"], "--delete")[0] == 0
+    gone = answer(run("table", "savepoint", trips, "--instant", saved["instant"], "--delete", "--json"))
+    assert gone == {"deleted": saved["instant"]}
     assert answer(run("table", "savepoint", trips, "--json"))["instant"] > saved["instant"]
     assert answer(run("table", "stats", trips, "--json"))["superseded"] == 1
     assert "write amplification" in run("table", "stats", trips)[1]

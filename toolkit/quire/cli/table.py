@@ -419,6 +419,8 @@ def savepoint(url: str, instant: str | None, comment: str, delete: bool, storage
         raise UsageError("--delete takes --instant, that of the savepoint, and nothing else.")
     else:
         table.delete_savepoint(instant)
+        if as_json:
+            click.echo(as_line({"deleted": instant}))
 
 
 @click.command()

@@ -177,6 +177,8 @@ def export(dest: str, format: str, drop: bool, force: bool, as_json: bool, quiet
     ledger = quire.Ledger(dest)
     if drop:
         ledger.drop_export(format, force=force)
+        if as_json:
+            click.echo(as_line({"dropped": format}))
     else:
         show(ledger.export(format, **given, progress=not quiet), as_json)
 
