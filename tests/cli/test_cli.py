@@ -91,6 +91,17 @@ def test_a_table_keeps_both_ends_of_long_paths(capsys: pytest.CaptureFixture[str
     assert (len(line), line[:15], line[-14:]) == (120, path[:15], path[-14:])
 
 
+def test_a_whole_number_stays_one_where_other_rows_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"n": [7, None], "none": [None, float("nan")], "seconds": [1.0, 2.0], "share": [0.5, None]}
+    show.frame(pd.DataFrame(found).astype({"none": float}), True, "none")
+    said = [{"n": 7, "none": None, "seconds": 1.0, "share": 0.5}, {"n": None, "none": None, "seconds": 2.0, "share": None}]
+    out = capsys.readouterr().out
+    assert json.loads(out) == said
+    assert '"n":7,' in out
+    show.frame(pd.DataFrame(found), False, "none")
+    assert " 7 " in capsys.readouterr().out
+
+
 def test_the_ledger_is_looked_at_page_by_page(run: Run, place: Path) -> None:
     found = answer(run("ledger", "rows", place / "out", "Größe", "--json"))
     assert [(row["path"].rpartition("/")[2], row["state"]) for row in found] == [("Größe.xml", "done")]

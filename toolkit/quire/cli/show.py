@@ -164,11 +164,17 @@ def plain(value: Any) -> str:
 
 def frame(found: Any, as_json: bool, empty: str) -> None:
     """Print a table; `empty` is said where it has no rows."""
+    whole = {name: "Int64" for name in found.columns if _lacking(found[name])}
     if as_json:
-        click.echo(escaped(found.to_json(orient="records", date_format="iso")))
+        click.echo(escaped(found.astype(whole).to_json(orient="records", date_format="iso")))
     else:
-        shown = found.map(lambda value: _short(printable(value)) if isinstance(value, str) else value)
+        shown = found.map(lambda value: _short(printable(value)) if isinstance(value, str) else value).astype(whole)
         click.echo(shown.to_string(index=False, max_colwidth=WIDE) if len(found) else empty)
+
+
+def _lacking(column: Any) -> bool:
+    """Whether it has whole numbers, and rows without one, for which pandas makes fractions of all: a program that reads 7 stops at 7.0."""
+    return column.dtype.kind == "f" and bool(column.isna().any()) and bool((column.dropna() % 1 == 0).all())
 
 
 def _short(text: str) -> str:
