@@ -26,9 +26,12 @@ from commands import Run, answer, one_line, parsed
 from gathering import documents, gather, write
 from quire.cli import app, show
 from quire.commit import protocol
+from quire.commit.entries import Pin
+from quire.commit.log import Log
 from quire.engine import request
 from quire.errors import QuireError
 from quire.ledger import tables
+from quire.storage import connect
 from quire.storage.secret import resolved
 
 if TYPE_CHECKING:
@@ -298,6 +301,16 @@ def test_every_look_is_json_too(run: Run, place: Path) -> None:
         assert run("ledger", verb, dest)[0] == 0
     covered = answer(run("ledger", "coverage", dest, place / "in/Größe.xml", "--json"))
     assert [row["state"] for row in covered] == ["done"]
+
+
+def test_a_pin_speaks_to_no_terminal(run: Run, place: Path) -> None:
+    log = Log(connect(f"file://{place}/out")).refresh()
+    odd = "\x1b[31mred\nrow"  # an id of somebody else, who may write there
+    log.append(lambda log: None if odd in log.pins() else Pin(version=2, id=odd, time=""))
+    assert run("ledger", "pins", place / "out") == (0, "\\x1b[31mred\\nrow  version 2\n", "")
+    assert answer(run("ledger", "pins", place / "out", "--json")) == {odd: 2}
+    assert run("ledger", "unpin", place / "out", odd) == (0, "\\x1b[31mred\\nrow is not a pin any more\n", "")
+    assert run("ledger", "pins", place / "out") == (0, "no pin is open\n", "")
 
 
 def test_a_destination_is_exported_and_not_any_more(run: Run, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from quire.cli.show import (
     spark_of,
 )
 from quire.engine.loop import again
-from quire.errors import UsageError, about, choose
+from quire.errors import UsageError, about, choose, printable
 from quire.ledger.identifiers import PARSERS
 from quire.ledger.inspect import Inspect
 
@@ -199,7 +199,8 @@ def checkpoint(dest: str, master: str | None, as_json: bool) -> None:
 def pins(dest: str, as_json: bool) -> None:
     """The versions that readers keep readable, by the ids of their pins."""
     found = quire.Ledger(dest).pins()
-    click.echo(as_line(found) if as_json else "\n".join(f"{pin}  version {version}" for pin, version in found.items()) or "no pin is open")
+    lines = [printable(f"{pin}  version {version}") for pin, version in found.items()]
+    click.echo(as_line(found) if as_json else "\n".join(lines) or "no pin is open")
 
 
 @click.command()
@@ -209,7 +210,7 @@ def pins(dest: str, as_json: bool) -> None:
 def unpin(dest: str, pin: str, as_json: bool) -> None:
     """End a pin that a dead reader has left."""
     quire.Ledger(dest).unpin(pin)
-    click.echo(as_line({"unpinned": pin}) if as_json else f"{pin} is not a pin any more")
+    click.echo(as_line({"unpinned": pin}) if as_json else printable(f"{pin} is not a pin any more"))
 
 
 @click.command()
