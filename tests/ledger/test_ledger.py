@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,20 @@ def one_commit(tmp_path: Path, transform: str, format: str, compression: str, **
     source = write(tmp_path / "in", FILES)
     gather(source, tmp_path / "out", transform=transform, format=format, compression=compression, **settings)
     return source, Ledger(tmp_path / "out")
+
+
+def test_whoever_looks_again_learns_that_a_destination_was_deleted_or_begun_anew(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        gather(write(tmp_path / "in", {name: b"1\n"}), tmp_path / "out")
+    asleep, ledger = Ledger(tmp_path / "out"), Ledger(tmp_path / "out")
+    assert ledger.is_current()
+    shutil.rmtree(tmp_path / "out")
+    assert not ledger.is_current()
+    assert (ledger.refresh().is_current(), ledger.summary().files) == (True, 0)
+    gather(write(tmp_path / "new", {"c": b"1\n"}), tmp_path / "out")
+    assert not ledger.is_current()
+    assert not asleep.is_current(), "it has fewer entries now"
+    assert asleep.refresh().summary().files == 1
 
 
 # ------------------------------------------------------------------------------------------------------ every file of every commit

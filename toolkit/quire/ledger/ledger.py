@@ -216,9 +216,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims, Exports, Looks, Maintained):
         return found.refresh()
 
     def is_current(self) -> bool:
-        """Whether nothing was appended to the log since it was read: two requests, for whoever looks again and again."""
-        new = self._fold.version + 1
-        return self._store.stat(names.entry(new)) is None and not self._log.archive.has(new)
+        """Whether the log still ends where it was read to: two requests, for whoever looks again and again."""
+        last = self._fold.version
+        if last and self._store.stat(names.entry(last)) is None:
+            return False  # it is archived, and others came; or the destination was deleted, and may have been begun anew
+        return self._store.stat(names.entry(last + 1)) is None
 
     @property
     def version(self) -> int:
