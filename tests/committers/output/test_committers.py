@@ -23,6 +23,7 @@ from gathering import documents, gather, refused, write
 from quire import committers
 from quire.commit import protocol
 from quire.committers import LostError, OutputCommitter, TaskAttempt
+from quire.committers.output.files import PIECE
 from quire.committers.output.running import drive
 from quire.errors import QuireError, RefusedError, StorageError, UsageError
 from quire.storage import memory
@@ -657,6 +658,19 @@ def test_a_file_that_is_not_what_its_name_says_is_not_committed() -> None:
     assert by.commit_task(attempt), "whole without it"
     with refused(UsageError, 2, "is committed: it cannot create a file any more"):
         attempt.create("y.parquet")
+
+
+def test_a_file_that_lacks_a_piece_is_not_committed_though_its_writer_has_gone_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    by = OutputCommitter("memory://out", "upload")
+    attempt = by.setup_task(by.setup_job(1), 0)
+    with attempt.create("x.txt") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(file.sink, "write", fails)
+            with pytest.raises(StorageError):
+                file.write(b"1\n" * PIECE)
+        file.write(b"2\n")
+    with refused(UsageError, 2, "'x.txt' was not written to its end (StorageError)", "abort_task"):
+        by.commit_task(attempt)
 
 
 def test_text_that_is_not_compressed_as_its_name_says_is_not_committed() -> None:

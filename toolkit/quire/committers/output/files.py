@@ -59,7 +59,11 @@ class Output(io.RawIOBase):
         if self._held:
             piece = bytes(self._held)
             self._held.clear()
-            self.sink.write(piece)
+            try:
+                self.sink.write(piece)
+            except BaseException as e:
+                self.failed = type(e).__name__  # these bytes are lost, whoever caught it goes on or not
+                raise
             if self.name.endswith(".parquet"):
                 self._end += piece
                 del self._end[:-FOOTER]
