@@ -673,6 +673,19 @@ def test_a_file_that_lacks_a_piece_is_not_committed_though_its_writer_has_gone_o
         by.commit_task(attempt)
 
 
+def test_what_is_written_after_a_failed_commit_of_a_task_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    by = OutputCommitter("memory://out")
+    attempt = by.setup_task(job := by.setup_job(1), 0)
+    lines(attempt)
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "plan_head", fails)
+        with pytest.raises(StorageError):
+            by.commit_task(attempt)
+    lines(attempt)
+    assert by.commit_task(attempt)
+    assert by.commit_job(job).data_files == 2
+
+
 def test_text_that_is_not_compressed_as_its_name_says_is_not_committed() -> None:
     by = OutputCommitter("memory://out", "upload")
     attempt = by.setup_task(by.setup_job(1), 0)

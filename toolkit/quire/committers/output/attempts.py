@@ -82,7 +82,7 @@ class TaskAttempt:
 
     def finish(self) -> Task:
         """The manifest: made once, so that a put without an answer can be repeated. UsageError for a file that is not whole."""
-        if self.done is not None:
+        if self.done is not None and self.state != "open":  # else more may have been written since
             return self.done
         for file in self.files:
             if file.failed:
