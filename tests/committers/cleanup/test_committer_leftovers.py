@@ -128,7 +128,13 @@ def test_a_link_is_not_followed_out_of_the_destination(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("url", "more", "words"),
-    [("nope://x", {}, "kind of store"), ("ftp://x", {}, "can be a source alone"), ("/x", {"min_age": "soon"}, "min_age"), (7, {}, "path")],
+    [
+        ("nope://x", {}, "kind of store"),
+        ("ftp://x", {}, "can be a source alone"),
+        ("/x", {"min_age": "soon"}, "min_age"),
+        ("/x", {"dry_run": None}, "dry_run"),
+        (7, {}, "path"),
+    ],
 )
 def test_a_wrong_question_to_sweep_gets_one_line(url: Any, more: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire import display
-from quire.arguments import format_size, seconds
+from quire.arguments import flag, format_size, seconds
 from quire.commit import names
 from quire.committers.cleanup import leftovers
 from quire.committers.cleanup.leftovers import Leftover, ago
@@ -80,7 +80,7 @@ def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", stora
     A job whose tasks have written nothing for longer than `min_age` looks like a dead one: let it be longer than your longest task. A job
     that begins while this deletes is not seen: start none at that time.
     """
-    quiet = seconds(min_age, "min_age")
+    quiet, dry_run = seconds(min_age, "min_age"), flag(dry_run, "dry_run")
     store = connect(canonical(url, storage_options), storage_options)
     if not (store.can_rename or store.can_upload):
         store.check_writable()  # what is a source alone says why
