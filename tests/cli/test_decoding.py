@@ -132,3 +132,9 @@ def test_what_a_command_shows_of_itself_holds_no_login() -> None:
     assert without_secrets(words) == [
         "load", "--registry-options", "basic.auth.user.info=***", "--registry-options=bearer.auth.token=***", "--registry", "http://h",
     ]  # fmt: skip
+    for option in ("--option", "--store-option", "--source-option", "--dest-option", "--conf"):
+        for name in ("secret", "key", "passwd", "spark.hadoop.fs.s3a.secret.key"):
+            assert without_secrets([option, f"{name}=hunter 2", f"{option}={name}=hunter 2"]) == [
+                option, f"{name}=***", f"{option}={name}=***",
+            ], "also of a word with a blank, of which a look for secrets hides the first half"  # fmt: skip
+        assert without_secrets([option, "endpoint_url=http://h"]) == [option, "endpoint_url=http://h"]

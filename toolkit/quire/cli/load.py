@@ -28,11 +28,12 @@ from quire.cli.show import (
     store_options,
 )
 from quire.engine.loop import again
+from quire.errors import hide
 from quire.load import check
 from quire.sources.kafka.topics import hides
 from quire.table.emit import check as check_emit
 
-_HOLD = ("--option", "--registry-options")
+_HOLD = ("--option", "--store-option", "--source-option", "--dest-option", "--conf", "--registry-options")  # NAME=VALUE
 
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:
@@ -41,7 +42,8 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
     for before, text in zip(["", *arguments], arguments, strict=False):
         begins = next((option for option in _HOLD if text.startswith(f"{option}=")), "")
         name, equals, _ = text.removeprefix(f"{begins}=").partition("=")
-        secret = (before in _HOLD or begins) and equals and (hides(name) or "--registry-options" in (before, begins))
+        hidden = hides(name) or hide(f"{name}=x") != f"{name}=x" or "--registry-options" in (before, begins)
+        secret = (before in _HOLD or begins) and equals and hidden
         shown.append(f"{text[: text.index(name)]}{name}=***" if secret else text)
     return shown
 
