@@ -120,6 +120,8 @@ def test_wrong_use_is_one_line(place: Path, run: Run) -> None:
     one_line(run("status", well, "--json", "--prometheus"), 2, "two forms")
     one_line(run("status", well, "--output", place / "x"), 2, "--output is for --prometheus")
     one_line(run("status", well, "--include", "*.txt"), 2, "none is given")
+    for wrong in (("--hidden",), ("--exclude", "*.txt"), ("--max-attempts", "0"), ("--max-age", "x")):
+        one_line(run("status", well, "--prometheus", *wrong), 2)  # and no sample that says that it is away
     one_line(run("status", well, "--source", place / "in", "--option", "x"), 2, "--option takes NAME=VALUE")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import quire
-from quire.arguments import seconds
+from quire.arguments import seconds, whole
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, as_line, kafka_options
 from quire.errors import QuireError, UsageError, hide, printable, scrub
 from quire.ledger import prometheus
@@ -47,8 +47,7 @@ def status(
         raise UsageError("--prometheus and --json are two forms: say one of them.")
     if output is not None and not for_prometheus:
         raise UsageError("--output is for --prometheus. Say both, or send the lines elsewhere (> FILE).")
-    if given["max_age"] is not None:
-        seconds(given["max_age"], "max_age")
+    _check(given, source)
     asked = kafka_options(options, secrets)
     chosen: dict[str, Any] = {name: (list(value) or None) if isinstance(value, tuple) else value for name, value in given.items()}
     at = None if not source else source[0] if len(source) == 1 else list(source)
@@ -73,6 +72,15 @@ def status(
         _write(prometheus.text(found), output)
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _check(given: dict[str, Any], source: tuple[str, ...]) -> None:
+    """Refuse wrong words before a look: they are the call's, and no destination is out of reach for them."""
+    if given["max_age"] is not None:
+        seconds(given["max_age"], "max_age")
+    whole(given["max_attempts"], "max_attempts", 1)
+    if not source and (given["include"] or given["exclude"] or given["hidden"]):
+        raise UsageError("--include, --exclude and --hidden choose from a source, and none is given. Say --source.")
 
 
 def _known_as(name: str) -> str:
