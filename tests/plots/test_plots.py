@@ -572,6 +572,10 @@ def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -
 
 def test_loads_stand_at_their_times_and_what_was_set_aside_or_lost_is_marked() -> None:
     picture = plots.loads(LOADS)
+    times = pd.to_datetime(LOADS["time"], utc=True)
+    for unit in ("s", "ms", "us", "ns"):
+        at = times.astype(f"datetime64[{unit}, UTC]")
+        assert plots.loads(LOADS.assign(time=at)).svg() == plots.loads(LOADS.assign(time=at.astype("datetime64[ns, UTC]"))).svg(), unit
     assert picture.title == "6 commits: 61,003 records, the last one at 2026-11-22 00:00:35 UTC"
     assert picture.note == "At most 40,000 records at once, 1 × compact, 1 × retry, 23 quarantined, 470 lost to retention."
     assert picture.table["records"].tolist() == [40_000, 12_000, 0, 0, 3, 9_000], "what is written anew is not loaded again"

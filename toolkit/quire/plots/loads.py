@@ -77,7 +77,7 @@ def _words(drawn: pd.DataFrame) -> tuple[str, str]:
 
 
 def _draw(title: str, note: str, drawn: pd.DataFrame) -> Sheet:
-    seconds = drawn["time"].astype("int64").to_numpy() / (1e9 if drawn["time"].dtype == "datetime64[ns, UTC]" else 1e6)
+    seconds = drawn["time"].astype("datetime64[us, UTC]").astype("int64").to_numpy() / 1e6
     first, last = float(seconds.min()), float(seconds.max())
     span = max(last - first, 1.0)
     bottom = EDGE + 2 * line_height() + 0.16
