@@ -303,6 +303,16 @@ def test_every_look_is_json_too(run: Run, place: Path) -> None:
     assert [row["state"] for row in covered] == ["done"]
 
 
+def test_upkeep_that_could_not_be_done_is_no_success_to_cron(run: Run, tmp_path: Path) -> None:
+    for i in range(3):
+        gather(write(tmp_path / "in", {f"{i}": b"1\n"}), tmp_path / "out")
+    asked = ("maintain", tmp_path / "out", "--small-files", 2, "--sort-by", "n", "--quiet", "--json")
+    said = answer(run(*asked), 3)
+    assert (list(said["due"]), said["compaction"]) == (["compact"], None)
+    assert "sort_by= is for Parquet" in said["hindered"]["compact"]
+    assert answer(run(*asked, "--dry-run"))["hindered"] == {}
+
+
 def test_a_pin_speaks_to_no_terminal(run: Run, place: Path) -> None:
     log = Log(connect(f"file://{place}/out")).refresh()
     odd = "\x1b[31mred\nrow"  # an id of somebody else, who may write there

@@ -25,6 +25,7 @@ from commands import Run, answer, one_line, parsed, rows, strict
 from gathering import snapshot
 from quire.cli import app, table
 from quire.cli import rows as reading
+from quire.errors import RefusedError
 from quire.table.format.schema import META
 from quire.table.overview import Overview
 
@@ -160,6 +161,10 @@ def test_older_slices_are_cleaned_and_a_savepoint_holds_them(run: Run, trips: Pa
     assert answer(run("table", "archive", trips, "--json", "--quiet"))["instants"] == 0
     assert answer(run("table", "maintain", trips, "--dry-run", "--json"))["due"] == {}
     assert "nothing" in run("table", "maintain", trips, "--quiet")[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quire.Table, "archive", lambda *_, **__: (_ for _ in ()).throw(RefusedError("another program is writing.")))
+        found = answer(run("table", "maintain", trips, "--keep", "1", "--quiet", "--json"), 3)
+        assert found["hindered"] == {"archive": "another program is writing."}
 
 
 def answer_lines(said: tuple[int, str, str]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import click
 
 import quire
-from quire.errors import AllQuarantined, TopicsFailed, UsageError, printable
+from quire.engine.maintenance import Maintenance
+from quire.errors import AllQuarantined, QuireError, TopicsFailed, UsageError, printable
 
 MOST_ROWS = (1 << 31) - 1  # that Spark counts to
 WIDE = 120  # characters of a column, at most
@@ -119,6 +121,13 @@ def show(result: Any, as_json: bool) -> None:
         click.echo(str(result))
         return
     click.echo(as_line(result.as_dict() if hasattr(result, "as_dict") else result))
+
+
+def show_upkeep(found: Maintenance, as_json: bool) -> None:
+    """Print a report of upkeep. Exit code 3 where something that was due could not be done, since nobody reads what cron has printed."""
+    show(found, as_json)
+    if found.hindered:
+        sys.exit(QuireError.exit_code)
 
 
 @contextmanager

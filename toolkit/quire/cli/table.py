@@ -24,6 +24,7 @@ from quire.cli.show import (
     as_line,
     frame,
     show,
+    show_upkeep,
     spark_of,
 )  # fmt: skip
 from quire.errors import UsageError, choose
@@ -386,7 +387,7 @@ def maintain(url: str, storage_options: Options, as_json: bool, quiet: bool, **g
     table = quire.Table(url, storage_options=storage_options)
     if given["every"] is not None and hasattr(os, "nice"):
         os.nice(POLITE)
-    show(table.maintain(**given, progress=not quiet), as_json)
+    show_upkeep(table.maintain(**given, progress=not quiet), as_json)
 
 
 @click.command()

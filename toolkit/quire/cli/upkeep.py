@@ -24,6 +24,7 @@ from quire.cli.show import (
     frame,
     kafka_options,
     show,
+    show_upkeep,
     shown,
     spark_of,
 )
@@ -140,7 +141,8 @@ def maintain(dest: str, master: str | None, as_json: bool, quiet: bool, **given:
         show(planned, as_json)  # without Spark's start
         return
     with spark_of(master) as spark:
-        show(ledger.maintain(**given, spark=spark, progress=not quiet), as_json)
+        done = ledger.maintain(**given, spark=spark, progress=not quiet)
+    show_upkeep(done, as_json)
 
 
 @click.command()
