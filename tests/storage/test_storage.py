@@ -8,7 +8,7 @@ import threading
 import time
 import tracemalloc
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -277,6 +277,27 @@ def test_what_becomes_of_files_between_the_listing_and_the_look_at_them(tmp_path
     assert files == ["stays"]
     assert {(item.name, item.kind) for item in seen if isinstance(item, Trouble)} == {("exchanged", "special"), ("shut", "unreadable")}
     assert [item.name for item in seen if isinstance(item, Entry)] == ["busy"], "it is looked up a moment later"
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_a_directory_that_can_be_opened_and_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """As one of another machine: at its beginning it is like one that cannot be opened; later the listing fails, in one line."""
+    for i in range(3):
+        (tmp_path / f"{i}").write_text("x")
+    pages = list[Any]()
+
+    def fails(found: Any, count: int) -> Iterator[Any]:
+        if not pages:
+            raise OSError(code, os.strerror(code))
+        return iter(pages.pop())
+
+    monkeypatch.setattr(local, "islice", fails)
+    (trouble,) = LocalStore(str(tmp_path)).scan()
+    assert isinstance(trouble, Trouble)
+    assert (trouble.kind, trouble.reason) == ("unreadable", f"cannot list the directory: {os.strerror(code)}")
+    pages.append(list(os.scandir(tmp_path)))
+    with pytest.raises(StorageError, match="list"):
+        list(LocalStore(str(tmp_path)).scan())
 
 
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:

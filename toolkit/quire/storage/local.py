@@ -187,7 +187,8 @@ class LocalNames(WithoutUploads):
         # The hot loop of a listing: some 3 µs a file, of which the system's look at it takes 2.
         below, every = f"{folder}/" if folder else "", not after and not until
         try:
-            found = os.scandir(self._path(folder))
+            pages = self._pages(folder)
+            some = next(pages, [])
         except FileNotFoundError:
             return  # it was deleted since its parent was listed
         except OSError as e:
@@ -196,28 +197,35 @@ class LocalNames(WithoutUploads):
             not_the_files(e, "list", self.shown(folder))
             yield Trouble(folder, "unreadable", f"cannot list the directory: {e.strerror}")
             return
-        with found:
+        while some:
+            names, seen = list[str](), list[os.stat_result]()
+            for item in some:
+                name = item.name if item.name.isascii() else to_text(item.name)
+                if not _is_plain(item):
+                    yield from self._scanned(item, below + name, every or _within(name, after, until), follow)
+                elif every or _within(name, after, until):
+                    try:
+                        status = item.stat(follow_symlinks=False)
+                    except OSError as e:
+                        yield from self._missed(item, below + name, e)
+                        continue
+                    if S_ISREG(status.st_mode):
+                        names.append(below + name)
+                        seen.append(status)
+                    else:
+                        yield _special(below + name)  # it took the file's place
+            if names:
+                sizes, times = [status.st_size for status in seen], [status.st_mtime_ns for status in seen]
+                versions = [f"{time}-{size}" for time, size in zip(times, sizes, strict=True)]  # as `version_of` has it
+                yield Files(names, sizes, versions, list(map(instant, times)))
+            with explained("list", self.shown(folder)):  # what comes behind these nobody knows
+                some = next(pages, [])
+
+    def _pages(self, folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        """The names in a directory, some at a time; of some file systems it can be opened and not be read."""
+        with os.scandir(self._path(folder)) as found:
             while some := list(islice(found, PAGE)):
-                names, seen = list[str](), list[os.stat_result]()
-                for item in some:
-                    name = item.name if item.name.isascii() else to_text(item.name)
-                    if not _is_plain(item):
-                        yield from self._scanned(item, below + name, every or _within(name, after, until), follow)
-                    elif every or _within(name, after, until):
-                        try:
-                            status = item.stat(follow_symlinks=False)
-                        except OSError as e:
-                            yield from self._missed(item, below + name, e)
-                            continue
-                        if S_ISREG(status.st_mode):
-                            names.append(below + name)
-                            seen.append(status)
-                        else:
-                            yield _special(below + name)  # it took the file's place
-                if names:
-                    sizes, times = [status.st_size for status in seen], [status.st_mtime_ns for status in seen]
-                    versions = [f"{time}-{size}" for time, size in zip(times, sizes, strict=True)]  # as `version_of` has it
-                    yield Files(names, sizes, versions, list(map(instant, times)))
+                yield some
 
     def _scanned(self, item: os.DirEntry[str], name: str, wanted: bool, follow: bool) -> Iterator[Entry | Folder | Trouble]:
         """Anything but a plain file; `wanted`: its name lies in the range."""
