@@ -380,6 +380,8 @@ def test_a_file_that_does_not_fit_is_one_line_and_changes_nothing(
 def test_files_of_several_kinds_of_rows_are_one_line(run: Run, trips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = file(tmp_path / "a.csv", FIRST)
     less, more = file(tmp_path / "less.csv", "id,city,at\na,sf,1\n"), file(tmp_path / "more.csv", "id,city,at,fare,tip\na,sf,1,1,1\n")
+    for no_file in ("x" * 300 + ".csv", "~nobody-is-called-so/x.csv"):
+        one_line(run("table", "upsert", trips, no_file, "--quiet"), 2, "does not exist")
     one_line(run("table", "upsert", trips, good, less, "--quiet"), 2, "less.csv has no column 'fare', which", "a.csv has")
     one_line(run("table", "upsert", trips, good, more, "--quiet"), 2, "a.csv has no column 'tip', which", "more.csv has")
     text = file(tmp_path / "text.csv", "id,city,at,fare\na,sf,1,cheap\n")

@@ -81,10 +81,10 @@ def _parquet(path: str, columns: pa.Schema | None = None) -> Dataset:
 def _opened(text: str, known: pa.Schema | None, utc: bool) -> Dataset:
     if "://" in text:
         raise UsageError(f"{scrub(text)!r} is a URL: name files of this machine here, or give Table.upsert a frame in Python.")
-    path = Path(text).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(text))  # with a user whom nobody knows it is a name as any other
+    if os.path.isdir(path):
         raise UsageError(f"{_said(text)} is a directory: name the files in it, as {_said(text.rstrip('/'))}/*.parquet.")
-    if not path.exists():
+    if not os.path.exists(path):  # which a name that is too long for the disk does not, either
         raise UsageError(f"the file {_said(text)} does not exist. Check the spelling.")
     packed = path.suffix.lower() in _PACKED
     suffix = (path.with_suffix("") if packed else path).suffix.lower()
