@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -478,6 +479,11 @@ def test_a_wrong_question_gets_one_line_that_says_what_to_do(url: Any, needs: An
     assert "hunter2" not in said
     for word in words:
         assert word in said, said
+
+
+def test_a_path_is_taken_as_everywhere() -> None:
+    found, same = advise(Path("/data/out")), advise("/data/out")
+    assert (found.url, found.committer, found.usage) == (same.url, same.committer, same.usage)
 
 
 # ------------------------------------------------------------------------------------------------------- MapReduce, and Databricks

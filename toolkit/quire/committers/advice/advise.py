@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -159,7 +160,7 @@ class _Advise:
 
     def __call__(
         self,
-        url: str,
+        url: str | os.PathLike[str],
         needs: Iterable[str] = (),
         spark: Any = None,
         hierarchical: bool | None = None,

@@ -5,6 +5,7 @@ Each finding is a small function of what was seen. Over Spark Connect only setti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -112,7 +113,7 @@ class _Check:
 
 def check(
     spark: Any,
-    url: str | None = None,
+    url: str | os.PathLike[str] | None = None,
     format: str = "parquet",
     *,
     hierarchical: bool | None = None,

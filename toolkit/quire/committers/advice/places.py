@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, d
     `default`: the file system in which Spark looks for a path without a scheme; here it would mean local disk.
     """
     with about("url"):
+        url = os.fspath(url) if isinstance(url, os.PathLike) else url
         if not isinstance(url, str) or not url:
             raise UsageError(f"expected a URL, not {quoted(url)}. Give for example 's3a://bucket/path' or '/data/out'.")
         if hierarchical is not None and not isinstance(hierarchical, bool):
