@@ -127,6 +127,7 @@ def test_a_partition_has_several_names(tmp_path: Path, *, hive_style: bool) -> N
     ("given", "words"),
     [
         ([], ["partitions is empty"]),
+        (None, ["partitions is None", "[None]"]),
         ("nowhere", ["no partition", "city=nowhere", "It has: city=la, city=sf"]),
         ("city=nowhere", ["has no partition 'city=nowhere'"]),
         (["sf", {"city": "nowhere"}], ["no partition", "city=nowhere"]),

@@ -84,6 +84,8 @@ def check(given: Any, config: TableConfig, url: str) -> list[Any]:
         raise UsageError(f"{url} has no partitions: name none. Delete its rows by their keys, or replace all with insert_overwrite.")
     many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | tuple)
     found = list(given) if many else [given]
+    if given is None:  # as a setting that is not there
+        raise UsageError("partitions is None: name at least one. That of missing values is [None].")
     if not found:
         raise UsageError("partitions is empty: name at least one.")
     for each in found:
