@@ -80,11 +80,15 @@ class QuireError(_OneLine, Exception):
 
 
 class UsageError(QuireError, ValueError):
-    """A wrong argument: nothing was read or written. `argument` names it where that is known, `option` the option of a store."""
+    """A wrong argument: nothing was read or written. `argument` names it where that is known, `option` the option of a store.
+
+    `missing`: a source is not there, as its name is a slip, or its disk is not mounted yet.
+    """
 
     exit_code = 2
     argument: str | None = None
     option: str | None = None
+    missing = False
 
 
 class RefusedError(UsageError):

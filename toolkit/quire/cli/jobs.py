@@ -22,7 +22,6 @@ from quire.load import check as check_load
 from quire.process import check as check_process
 from quire.sniff import settled
 from quire.sources import transforms
-from quire.sources.files import MissingError
 from quire.storage.profiles import referred
 from quire.table.into import into
 
@@ -146,9 +145,7 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
             if key not in given:
                 raise UsageError(f"it is missing. Write {key} = '…'.")
         key = "restart"
-        restart = seconds(given.pop("restart"), key) if "restart" in given else None
-        if restart == 0:  # it would begin again as often as it can
-            raise UsageError("restart is 0, and has to be longer: write for example '10 min'.")
+        restart = _restart(given)
         written = json.dumps({"call": which, "restart": restart, **given}, sort_keys=True, default=str)
         for key in OPTIONS:
             if key in given:
@@ -168,11 +165,23 @@ def _job(file: str, folder: Path, name: str, given: Any) -> Job:
         key = ""
         try:
             _check(call, given)
-        except MissingError as e:
+        except UsageError as e:
+            if not e.missing:
+                raise
             missing = _said(file, name, "source", e)
     except UsageError as e:
         raise UsageError(_said(file, name, _key(e, given, key), e)) from e
     return Job(name, which, given, restart, json.dumps([written, functions]), missing)
+
+
+def _restart(given: dict[str, Any]) -> float | None:
+    """The longest pause before a job begins again, which is taken out of its words."""
+    if "restart" not in given:
+        return None
+    pause = seconds(given.pop("restart"), "restart")
+    if not pause:  # it would begin again as often as it can
+        raise UsageError("restart is 0, and has to be longer: write for example '10 min'.")
+    return pause
 
 
 def _said(file: str, name: str, key: str, e: UsageError) -> str:

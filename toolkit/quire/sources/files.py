@@ -194,10 +194,6 @@ def _compiled(pattern: str, what: str) -> None:
         raise UsageError(f"{what}: {scrub(pattern)!r} is not a glob: {e}. Write for example '*.xml' or 'dt=*/*.json'.") from e
 
 
-class MissingError(UsageError):
-    """A source that is not there: its name is a slip, or its disk is not mounted yet."""
-
-
 def roots(source: object, options: Options = None, *, waits: bool = False) -> list[Root]:
     """The directories to list for a source, outermost ones only, in the order of their URLs.
 
@@ -279,7 +275,9 @@ def _root(item: object, options: Options, *, waits: bool) -> Root:
         if scheme == "memory" or (waits and scheme not in _FOLDERS):
             return root  # an empty place and none are the same there
         empty = "" if scheme in _FOLDERS else ", or holds nothing, which is the same in this store"
-        raise MissingError(f"the source {root.url} does not exist{empty}. {_near(root.url, options)}")
+        error = UsageError(f"the source {root.url} does not exist{empty}. {_near(root.url, options)}")
+        error.missing = True
+        raise error
     return root
 
 
