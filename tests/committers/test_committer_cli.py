@@ -60,12 +60,14 @@ def test_a_refusal_is_one_line_and_exit_code_2(run: Run) -> None:
         (("advise", "s3://bucket/x", "append", "overwrite"), ["append", "overwrite", "contradict"]),
         (("advise", "gs://bucket/x", "visible_together"), ["no committer is safe"]),
         (("advise", "ftp://x"), ["kind of store"]),
-        (("check", "/x", "--conf", "nothing"), ["key=value"]),
+        (("check", "/x", "--conf", "a=b", "--conf", "hush4711"), ["number 2 is not a setting: write key=value"]),
+        (("lab", "--option", "hush4711"), ["number 1 has no name, or no '='"]),
         (("check", "/x", "--format", "xls"), ["unknown format"]),
     ]:
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert all(word in err for word in words), err
+        assert "hush4711" not in err, "it may be a secret"
 
 
 def test_a_check_that_finds_something_wrong_ends_with_2(run: Run) -> None:

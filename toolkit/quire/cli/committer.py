@@ -57,9 +57,9 @@ def check_command(url: str, format_: str, hierarchical: bool | None, conf: tuple
 def _session(conf: tuple[str, ...], master: str | None) -> Any:
     if not conf:
         return spark_of(master)
-    wrong = next((pair for pair in conf if "=" not in pair), None)
-    if wrong is not None:
-        raise click.BadParameter(f"{wrong!r} is not a setting: write key=value.", param_hint="--conf")
+    wrong = next((number for number, pair in enumerate(conf, 1) if "=" not in pair), None)
+    if wrong is not None:  # which may be a secret
+        raise click.BadParameter(f"number {wrong} is not a setting: write key=value.", param_hint="--conf")
     return spark_of(master, dict(pair.split("=", 1) for pair in conf))
 
 

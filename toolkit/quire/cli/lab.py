@@ -51,6 +51,6 @@ def _names(text: str | None) -> list[str] | None:
 
 def _options(given: tuple[str, ...]) -> dict[str, Any] | None:
     if wrong := [one for one in given if not one.partition("=")[0] or "=" not in one]:
-        raise UsageError(f"--option takes NAME=VALUE, as --option key=…, not {scrub(wrong[0].partition('=')[0], 40)!r}.")
+        raise UsageError(f"--option takes NAME=VALUE, as --option key=…: number {given.index(wrong[0]) + 1} has no name, or no '='.")
     parts = (one.partition("=")[::2] for one in given)
     return {name: quire.secret(value.removeprefix("env:")) if value.startswith("env:") else value for name, value in parts} or None
