@@ -191,6 +191,7 @@ def test_a_checkpoint_in_a_loop_takes_what_is_held_and_ends_it(tmp_path: Path, m
     source, dest = write(tmp_path / "in", {"f000": b"line 0\n"}), tmp_path / "out"
     gather(source, dest, every=1, stop=Loop(source, 12), maintain=False)
     assert {asked.count(name) for name in asked} == {1}
+    assert Ledger(dest).summary().files == 13
     log = Log(connect(normalise(dest))).refresh()
     assert log.merged > 18, "three of them, at least"
     pieces = fold(log).rows(log.store)

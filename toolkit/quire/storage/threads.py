@@ -28,7 +28,11 @@ def each(work: Callable[[A], B], items: Sequence[A], most: int) -> list[B]:
     found, over = list[B](), threading.Event()
 
     def of_part(part: Sequence[A]) -> list[B]:
-        return [work(item) for item in part if not over.is_set()]
+        try:
+            return [work(item) for item in part if not over.is_set()]
+        except BaseException:
+            over.set()
+            raise
 
     with ThreadPoolExecutor(min(most, len(items))) as pool:
         try:
